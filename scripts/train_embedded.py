@@ -1,0 +1,175 @@
+"""Make what `src/ctta/assets` ships: the Fashion-MNIST test set and a small ResNet trained on the train set.
+
+    apt-get install dataset-fashion-mnist
+    python scripts/train_embedded.py                  # trains on all 60,000 images and writes the weights
+    python scripts/train_embedded.py --holdout 5000   # trains on the first 55,000, prints the error on the rest
+
+Settings are chosen with `--holdout`; the test set is only measured at the end, on the model that is shipped.
+
+The recipe is plain on purpose. Flips and shifts are the only augmentation: the source model must not have seen a
+corruption. There is no label smoothing: it flattens the confidence that adaptation methods read. What is saved is a
+running mean of the weights, with BatchNorm statistics taken anew over the train images.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import json
+import math
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
+from torch import Tensor
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
+
+from ctta.models.small_resnet import SmallResNet, small_resnet
+
+ASSETS = Path(__file__).resolve().parents[1] / "src" / "ctta" / "assets"
+TEST_SET = ASSETS / "fashion_mnist_test.npz"
+WEIGHTS = ASSETS / "fashion_resnet.safetensors"
+CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+BATCH, PEAK_LR, WEIGHT_DECAY, EMA_DECAY = 128, 0.1, 5e-4, 0.998
+SHIFT = 2  # pixels
+
+
+def read_idx(path: Path) -> np.ndarray:
+    """An array of bytes from an idx file, gzipped or not."""
+    path = path if path.exists() else path.with_name(path.name + ".gz")
+    if not path.exists():
+        raise SystemExit(f"{path} is missing. Install Debian's dataset-fashion-mnist, or name the folder with --data.")
+    raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    if raw[:3] != b"\x00\x00\x08":
+        raise SystemExit(f"{path} is not an idx file of bytes.")
+    shape = np.frombuffer(raw, ">u4", count=raw[3], offset=4)
+    return np.frombuffer(raw, np.uint8, offset=4 + 4 * raw[3]).reshape(shape)
+
+
+def write_test_set(data: Path) -> None:
+    """The test set, 28x28 as published."""
+    images, labels = read_idx(data / "t10k-images-idx3-ubyte"), read_idx(data / "t10k-labels-idx1-ubyte")
+    np.savez_compressed(TEST_SET, images=images, labels=labels, classes=np.array(CLASSES))
+
+
+def as_input(images: Tensor) -> Tensor:
+    """Bytes (N, 32, 32) to model input (N, 3, 32, 32) in [0, 1]."""
+    x = (images.float() / 255)[:, None].expand(-1, 3, -1, -1)
+    return x.contiguous(memory_format=torch.channels_last)
+
+
+def augment(images: Tensor, generator: torch.Generator) -> Tensor:
+    """Flip half of the images and shift each by up to SHIFT pixels. Bytes (N, 32, 32) in and out."""
+    n = len(images)
+    flip = torch.rand(n, 1, 1, generator=generator) < 0.5
+    images = torch.where(flip, images.flip(2), images)
+    crops = F.pad(images, [SHIFT] * 4).unfold(1, 32, 1).unfold(2, 32, 1)  # (N, 5, 5, 32, 32), a view
+    top, left = torch.randint(2 * SHIFT + 1, (2, n), generator=generator)
+    return crops[torch.arange(n), top, left]
+
+
+def inputs(images: Tensor, size: int = 500) -> Iterator[Tensor]:
+    """All images in order, as model inputs."""
+    return (as_input(part) for part in images.split(size))
+
+
+@torch.no_grad()
+def wrong(model: SmallResNet, images: Tensor, labels: Tensor) -> Tensor:
+    """Which images the model gets wrong, (N,) of bools."""
+    model.eval()
+    return torch.cat([model(x).argmax(1) for x in inputs(images)]) != labels
+
+
+def train(images: Tensor, labels: Tensor, epochs: int, seed: int) -> SmallResNet:
+    """SGD with Nesterov momentum, a short warm-up, then a cosine to zero."""
+    torch.manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
+    model = small_resnet().to(memory_format=torch.channels_last)
+    pixels = images.float() / 255
+    model.mean.fill_(pixels.mean())
+    model.std.fill_(pixels.std())
+    # BatchNorm scales and all biases are vectors: no weight decay.
+    parameters = list(model.parameters())
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1]},
+        {"params": [p for p in parameters if p.ndim == 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.SGD(groups, lr=PEAK_LR, momentum=0.9, nesterov=True, weight_decay=WEIGHT_DECAY)
+    steps = epochs * (len(images) // BATCH)
+    warmup = steps // 10
+
+    def rate(step: int) -> float:
+        if step < warmup:
+            return (step + 1) / warmup
+        return 0.5 * (1 + math.cos(math.pi * (step - warmup) / (steps - warmup)))
+
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
+    average = AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(EMA_DECAY))
+    began = time.perf_counter()
+    for epoch in range(epochs):
+        model.train()
+        total, right = 0.0, 0
+        batches = torch.randperm(len(images), generator=generator).split(BATCH)[: steps // epochs]
+        for index in batches:
+            x, y = as_input(augment(images[index], generator)), labels[index]
+            logits = model(x)
+            loss = F.cross_entropy(logits, y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            average.update_parameters(model)
+            total += loss.item()
+            right += int((logits.argmax(1) == y).sum())
+        seconds = time.perf_counter() - began
+        error = 100 * (1 - right / (len(batches) * BATCH))
+        print(
+            f"epoch {epoch + 1}/{epochs}  loss {total / len(batches):.4f}  error {error:.2f} %  {seconds:.0f} s",
+            flush=True,
+        )
+    update_bn(inputs(images), average)
+    return average.module
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"), metavar="DIR")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--holdout", type=int, default=0, metavar="N", help="validate on the last N train images")
+    args = parser.parse_args()
+
+    images = F.pad(torch.tensor(read_idx(args.data / "train-images-idx3-ubyte")), [2] * 4)  # (60000, 32, 32)
+    labels = torch.tensor(read_idx(args.data / "train-labels-idx1-ubyte")).long()
+    if args.holdout:
+        model = train(images[: -args.holdout], labels[: -args.holdout], args.epochs, args.seed)
+        error = wrong(model, images[-args.holdout :], labels[-args.holdout :]).double().mean()
+        print(f"validation error {100 * error:.2f} %")
+        return
+    model = train(images, labels, args.epochs, args.seed)
+
+    if not TEST_SET.exists():
+        write_test_set(args.data)
+    with np.load(TEST_SET) as test:
+        mistakes = wrong(model, F.pad(torch.tensor(test["images"]), [2] * 4), torch.tensor(test["labels"]).long())
+    metadata = {
+        "data": "Fashion-MNIST, 60,000 train images",
+        "test_error": f"{100 * mistakes.double().mean():.2f}",
+        "test_error_first_2000": f"{100 * mistakes[:2000].double().mean():.2f}",
+        "epochs": str(args.epochs),
+        "seed": str(args.seed),
+        "torch": torch.__version__,
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+    state = {name: value.contiguous() for name, value in model.state_dict().items()}
+    save_file(state, WEIGHTS, metadata)
+    print(json.dumps(metadata, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""Continual test-time adaptation: keep a trained classifier good while the world around it changes.
+
+adapter = ctta.DSS(model)
+for x in stream:
+    logits = adapter(x)
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import nn
+
+from ctta.adapter import Adapter, Step
+from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateError, nearest
+from ctta.layers import Normalized
+from ctta.methods import METHODS
+from ctta.methods.bn_adapt import BNAdapt
+from ctta.methods.cotta import CoTTA
+from ctta.methods.dss import DSS
+from ctta.methods.source import Source
+from ctta.methods.tent import TENT
+from ctta.methods.test_aug import TestAug
+from ctta.teacher import calibrate_gate
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "DSS",
+    "METHODS",
+    "TENT",
+    "Adapter",
+    "BNAdapt",
+    "CoTTA",
+    "ConfigError",
+    "CttaError",
+    "InputError",
+    "ModelError",
+    "Normalized",
+    "Source",
+    "StateError",
+    "Step",
+    "TestAug",
+    "calibrate_gate",
+    "create",
+]
+
+
+def create(method: str, model: nn.Module, **arguments: Any) -> Adapter:
+    """Make an adapter by name. `arguments` are those of `Adapter`, or single fields of the method's configuration."""
+    if method not in METHODS:
+        raise ConfigError(f"There is no method {method!r}. {nearest(method, METHODS)}")
+    return METHODS[method](model, **arguments)

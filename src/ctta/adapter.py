@@ -1,0 +1,564 @@
+"""The one abstraction: a model that predicts and adapts, batch by batch.
+
+A method declares `config_type` and `presets`, registers what it changes in `build()`, and does its one duty in
+`adapt(x)`. Everything else, the promises that hold for all methods, is here.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from ctta import layers
+from ctta.config import Config, setting
+from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
+from ctta.randomness import Randomness
+from ctta.views import Views, default_views
+
+log = logging.getLogger("ctta")
+
+BY_INPUT = "paper"  # the preset that follows the input: clouds, small images, large images
+LARGE_IMAGE = 64  # pixels; larger images get the ImageNet settings
+RANGE_SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot a little)
+
+
+@dataclass(frozen=True)
+class Step:
+    """What one batch gave: the answer, and what there is to know about it.
+
+    `info` and `samples` stay on the device and are read when somebody asks for them.
+    """
+
+    logits: Tensor  # (N, C), detached
+    info: Mapping[str, Tensor] = field(default_factory=dict)  # 0-d: loss, confidence, threshold, selected, views ...
+    samples: Mapping[str, Tensor] = field(default_factory=dict)  # (N,): confidence, selected ...
+
+
+@dataclass(frozen=True)
+class Training(Config):
+    """The optimiser. Settings of every method that learns."""
+
+    optimizer: Literal["adam", "sgd"] = setting("adam", "Adam with betas (.9, .999), or SGD with momentum .9.")
+    lr: float = setting(1e-3, "Learning rate.", low=0.0)
+    nesterov: bool = setting(True, "Nesterov momentum; for SGD only.")
+    weight_decay: float = setting(0.0, "Weight decay.", low=0.0)
+
+
+@dataclass(frozen=True)
+class Normalization(Config):
+    """Which statistics BatchNorm layers use. Settings of every method that does not keep the source's."""
+
+    statistics: Literal["batch", "mixed", "running"] = setting(
+        "batch", "Statistics of BatchNorm layers: the batch's, mixed with the source's, or an average along the stream."
+    )
+    batch_share: float = setting(
+        0.1, "Share of the batch in mixed statistics; step of the average in running ones.", low=0.0, high=1.0
+    )
+
+
+@dataclass
+class _Turn:
+    """What lives only while one batch is at work."""
+
+    random: Randomness
+    views: Views | None
+    pending: list[Tensor]  # smallest and largest value of the batch, not read yet
+    skipped: Tensor
+    forwards: int = 0  # samples that went through a network
+    backwards: int = 0
+
+
+class Adapter(nn.Module, ABC):
+    """Wraps a classifier: `logits = adapter(x)` predicts, then adapts.
+
+    Everything that changes over the stream lives in a submodule, a buffer or `self.optimizer`.
+
+    model     any `nn.Module` that maps (N, ...) to (N, C) logits; the adapter works on its own copy
+    config    a whole configuration; without one, the preset decides
+    preset    a name from `presets`, or "paper": by input size (the default)
+    seed      all randomness is a function of (seed, batch number)
+    classes   C, where it cannot be read off the model's last linear layer
+    views     how many views (the field of that name), or an object that makes them, see `ctta.views.Views`
+    fields    single fields of the configuration, over preset or config
+    """
+
+    name: ClassVar[str]
+    config_type: ClassVar[type[Config]]
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cifar10": {}, "cifar100": {}, "imagenet": {}, "clouds": {}}
+    needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
+
+    optimizer: torch.optim.Optimizer | None
+    skipped: Tensor
+
+    def __init__(
+        self,
+        model: nn.Module,
+        config: Config | None = None,
+        *,
+        preset: str | None = None,
+        seed: int = 0,
+        classes: int | None = None,
+        views: int | Views | None = None,
+        **fields: Any,
+    ) -> None:
+        super().__init__()
+        if isinstance(views, int):
+            fields["views"], views = views, None
+        self.views = views
+        self._overrides = fields
+        self._preset_by_input = config is None and preset in (None, BY_INPUT)
+        self.preset, self.config = self._made_with = self._settle(config, preset)
+        self.seed = seed
+        self.batches = 0
+        self.optimizer = None
+        self._networks: list[nn.Module] = []
+        self._lock = threading.Lock()
+        self._current: _Turn | None = None
+
+        with torch.inference_mode(False):
+            self.source_model = _own_copy(model)
+            self.classes = classes or layers.class_count(self.source_model) or 0
+            if self.classes < 1:
+                raise ModelError(
+                    "The number of classes could not be read off the model: it has no linear layer and no 1x1 "
+                    "convolution. Say it: classes=10."
+                )
+            if self.needs_norm and not layers.norm_layers(self.source_model):
+                raise ModelError(
+                    f"{type(self).__name__} adapts norm layers and this model has none (BatchNorm, LayerNorm, "
+                    "GroupNorm, InstanceNorm, RMSNorm). Use a method that trains all parameters, such as 'cotta' or "
+                    "'dss', or give it a model with norm layers."
+                )
+            layers.install_statistics(self.source_model, self.statistics, self.batch_share)
+            device, _ = self.placement
+            self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
+            self.build()
+        self._initial = self._own_state()
+
+    # What a method fills in.
+
+    def build(self) -> None:
+        """Register networks (`copy_source`), buffers and the optimiser (`train_on`)."""
+
+    @abstractmethod
+    def adapt(self, x: Tensor) -> Step:
+        """The method's one duty: predict, then learn. Grad mode and randomness are set; x is a batch and no more."""
+
+    def answer(self, x: Tensor) -> Tensor:
+        """Logits with the weights as they are now. Changes nothing."""
+        return self.run(self.source_model, x)
+
+    def begin_domain(self) -> None:
+        """A hint that the stream has moved to another domain; the runner alone decides whether it is given."""
+
+    def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Source data, (x, y) batches, for methods that need statistics of it; the results ride in the state."""
+
+    # What a user calls.
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.step(x).logits
+
+    def step(self, x: Tensor) -> Step:
+        """Predict, adapt, and say what happened."""
+        with self._scope(x, learning=True) as x:
+            step = self.adapt(x)
+            self.check()
+            layers.commit_statistics(self)
+            self.skipped += self._turn.skipped
+            self.batches += 1
+            return self._complete(step)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The answer with the current weights. Nothing is learned, no state changes."""
+        with self._scope(x) as x, torch.no_grad():
+            logits = self.answer(x)
+            self.check()
+            return logits
+
+    def source(self, x: Tensor) -> Tensor:
+        """The answer of the unadapted model, with the source's own statistics."""
+        with self._scope(x) as x, layers.source_statistics(self.source_model, self.statistics):
+            logits = self.run(self.source_model, x)
+            self.check()
+            return logits
+
+    def restore_source(self) -> None:
+        """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
+        layers.restart_statistics(self.source_model)
+        for network in self._networks:
+            layers.overwrite(network.parameters(), self.source_model.parameters())
+            layers.overwrite(network.buffers(), self.source_model.buffers())
+        if self.optimizer is not None:
+            for slots in self.optimizer.state.values():
+                for value in slots.values():
+                    value.zero_()
+
+    def reset(self) -> None:
+        """Everything goes back to the start: the same stream gives the same answers again."""
+        self.restore_source()
+        if (self.preset, self.config) != self._made_with:
+            self._adopt(*self._made_with)
+        layers.overwrite(self._own_tensors(), self._initial)
+        self.batches = 0
+
+    # What a method uses.
+
+    def copy_source(self) -> nn.Module:
+        """A network of the method's own that starts at the source."""
+        network = copy.deepcopy(self.source_model)
+        self._networks.append(network)
+        return network
+
+    def train_on(self, parameters: Iterable[nn.Parameter]) -> None:
+        """These parameters learn; the optimiser is made from the configuration."""
+        trained = [parameter for parameter in parameters if parameter.is_floating_point()]
+        for parameter in trained:
+            parameter.requires_grad_()
+        self.optimizer = _make_optimizer(trained, self.config)
+
+    def run(self, network: nn.Module, x: Tensor, *, grad: bool = False) -> Tensor:
+        """The one door for every network pass. `grad` says whether a graph is wanted."""
+        turn = self._turn
+        try:
+            with torch.set_grad_enabled(grad):
+                logits = network(x.clone())  # a model may change its input in place; the batch is needed again
+        except torch.OutOfMemoryError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            raise _explained(error, x) from error
+        turn.forwards += len(x)
+        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
+            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
+            raise ModelError(
+                f"The model must map {tuple(x.shape)} to logits of shape ({len(x)}, classes). It gave {shape}. Wrap it "
+                "so that forward returns the logits alone."
+            )
+        if logits.shape[1] != self.classes:
+            raise ModelError(
+                f"The model gave {logits.shape[1]} classes, but its last linear layer says {self.classes}. "
+                f"Pass classes={logits.shape[1]}."
+            )
+        return logits
+
+    def check(self, *signals: Tensor) -> list[float]:
+        """Read 0-d signals, and whether the batch is valid, in the batch's one host-device synchronisation."""
+        pending, self._turn.pending = self._turn.pending, []
+        wanted = [signal.detach().to(torch.float32) for signal in (*pending, *signals)]
+        values: list[float] = torch.stack(wanted).tolist() if wanted else []
+        if pending:
+            self._check_values(*values[:2])
+        return values[len(pending) :]
+
+    def learn(self, loss: Tensor) -> Tensor:
+        """One optimiser step. A loss or gradient that is not finite never reaches the weights: the step is skipped."""
+        assert self.optimizer is not None
+        self.check()
+        loss.backward()  # type: ignore[no-untyped-call]
+        self._turn.backwards += 1
+        gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
+        bad = ~(loss.detach().isfinite() & torch.nn.utils.get_total_norm(gradients).isfinite())
+        # The fused kernels read this flag on the device and leave weights and moments alone where it is set.
+        self.optimizer.found_inf = bad.to(torch.float32)  # type: ignore[attr-defined]
+        self.optimizer.step()
+        self.optimizer.zero_grad(set_to_none=True)
+        self._turn.skipped = self._turn.skipped + bad.to(torch.int64)
+        return loss.detach()
+
+    @property
+    def random(self) -> Randomness:
+        """This batch's randomness, a function of (seed, batch number)."""
+        return self._turn.random
+
+    @property
+    def placement(self) -> tuple[torch.device, torch.dtype]:
+        """Device and dtype of the model's weights."""
+        for parameter in self.source_model.parameters():
+            if parameter.is_floating_point():
+                return parameter.device, parameter.dtype
+        return torch.device("cpu"), torch.get_default_dtype()
+
+    @property
+    def statistics(self) -> layers.Statistics:
+        """The kind of BatchNorm statistics this method works with."""
+        kind: layers.Statistics = getattr(self.config, "statistics", "source")
+        # At full share, mixed statistics are the batch's, and the layer's own kernel is faster.
+        return "batch" if kind == "mixed" and self.batch_share == 1 else kind
+
+    @property
+    def batch_share(self) -> float:
+        """The batch's share in mixed statistics, or the step of running ones."""
+        share: float = getattr(self.config, "batch_share", 1.0)
+        return share
+
+    def make_views(self, x: Tensor, count: int) -> Iterator[Tensor]:
+        """`count` views of the batch, one at a time."""
+        maker = self._turn.views
+        assert maker is not None
+        for _ in range(count):
+            yield maker(x, self.random)
+
+    # State.
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "method": self.name,
+            "preset": self.preset,
+            "config": self.config.asdict(),
+            "seed": self.seed,
+            "batches": self.batches,
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+        }
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.seed, self.batches = state["seed"], state["batches"]
+        if self.optimizer is not None:
+            self.optimizer.load_state_dict(state["optimizer"])
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
+        if assign:
+            raise StateError("assign=True would part the optimiser from its weights. Load without it.")
+        saved = state_dict.get("_extra_state")
+        if saved is None or saved["method"] != self.name:
+            made_by = "something that is not an adapter" if saved is None else f"method {saved['method']!r}"
+            raise StateError(f"This state was saved by {made_by}; it cannot go on in {self.name!r}.")
+        ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
+        theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
+        if strict and ours != theirs:
+            unlike = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+            raise StateError(f"This state was saved from another model. Of {len(ours)} entries these differ: {unlike}.")
+        if saved["config"] != self.config.asdict():
+            if not self._preset_by_input:
+                config = self.config.asdict()
+                changed = [f"{key}={value!r}" for key, value in saved["config"].items() if config.get(key) != value]
+                raise StateError(
+                    f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
+                )
+            self._adopt(saved["preset"], self.config_type.make(saved["config"]))
+        return super().load_state_dict(state_dict, strict=strict)
+
+    def train(self, mode: bool = True) -> Self:
+        """Does nothing: modes are the method's business, whoever calls `train()` or `eval()` outside."""
+        return self
+
+    def extra_repr(self) -> str:
+        values = ", ".join(f"{key}={value!r}" for key, value in self.config.asdict().items())
+        return f"preset={self.preset!r}, {values}, seed={self.seed}, batches={self.batches}"
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        if self.optimizer is not None:
+            for parameter, slots in self.optimizer.state.items():
+                for key, value in slots.items():
+                    slots[key] = value.to(parameter.device) if key == "step" else value.to(parameter)
+        return self
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = threading.Lock()
+
+    # The inner workings.
+
+    @property
+    def _turn(self) -> _Turn:
+        if self._current is None:
+            raise StateError("This is part of adapt(): call step(x), predict(x) or source(x).")
+        return self._current
+
+    def _settle(self, config: Config | None, preset: str | None) -> tuple[str, Config]:
+        """The configuration, and the name of where it comes from."""
+        if config is not None:
+            if not isinstance(config, self.config_type):
+                raise ConfigError(
+                    f"{type(self).__name__} takes a {self.config_type.__name__}. Got {type(config).__name__} instead."
+                )
+            if preset is not None:
+                raise ConfigError("Give a config or a preset, not both: a config is complete.")
+            return "own", config.replace(**self._overrides)
+        name = preset if preset not in (None, BY_INPUT) else "cifar10"
+        return name, self._from_preset(name)
+
+    def _from_preset(self, name: str) -> Config:
+        if name not in self.presets:
+            raise ConfigError(
+                f"{type(self).__name__} has no preset {name!r}. {nearest(name, [*self.presets, BY_INPUT])}"
+            )
+        return self.config_type.make({**self.presets[name], **self._overrides})
+
+    def _adopt(self, preset: str, config: Config) -> None:
+        """Take other settings before anything has been learned."""
+        self.preset, self.config = preset, config
+        if self.optimizer is not None:
+            self.train_on([parameter for group in self.optimizer.param_groups for parameter in group["params"]])
+
+    def _follow_input(self, x: Tensor) -> None:
+        """Without a preset, the first batch decides: clouds, small or large images."""
+        if self._preset_by_input and self.batches == 0:
+            name = (
+                "clouds"
+                if x.dim() == 3
+                else "imagenet"
+                if x.dim() == 4 and max(x.shape[2:]) > LARGE_IMAGE
+                else "cifar10"
+            )
+            if name != self.preset:
+                self._adopt(name, self._from_preset(name))
+            log.info("%s: settings of preset %r, by input %s: %s", self.name, name, tuple(x.shape[1:]), self.config)
+
+    def _own_tensors(self) -> list[Tensor]:
+        """State that is no network: what the method registered itself."""
+        return list(self.buffers(recurse=False))
+
+    def _own_state(self) -> list[Tensor]:
+        return [tensor.clone() for tensor in self._own_tensors()]
+
+    @contextmanager
+    def _scope(self, x: Tensor, *, learning: bool = False) -> Iterator[Tensor]:
+        """One batch's turn: exclusive, checked, with autograd on and randomness of its own."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError(
+                "This adapter is in the middle of a batch. One adapter serves one thread: make one for each thread, "
+                "or hold a lock around the call."
+            )
+        try:
+            with torch.inference_mode(False), torch.enable_grad():
+                self._check_form(x)
+                x = x.clone() if x.is_inference() else x.detach()
+                if learning:
+                    self._follow_input(x)
+                views = self._view_maker(x)
+                random = Randomness(self.seed, self.batches, x.device)
+                self._current = _Turn(
+                    random, views, pending=list(torch.aminmax(x)), skipped=torch.zeros_like(self.skipped)
+                )
+                with random.scoped():
+                    yield x
+        finally:
+            layers.discard_statistics(self)
+            self._current = None
+            self._lock.release()
+
+    def _check_form(self, x: Tensor) -> None:
+        """All that can be known without looking at values."""
+        if not isinstance(x, Tensor):
+            raise InputError(f"A batch must be a torch.Tensor. Got {type(x).__name__} instead; try torch.as_tensor(x).")
+        device, dtype = self.placement
+        if x.dim() < 2:
+            raise InputError(
+                f"A batch must have a batch dimension first: (N, 3, H, W) images or (N, P, 3) clouds. Got "
+                f"{tuple(x.shape)}; for one sample use x.unsqueeze(0)."
+            )
+        if x.numel() == 0:
+            raise InputError(f"The batch is empty: its shape is {tuple(x.shape)}. Leave empty batches out.")
+        if not x.is_floating_point():
+            raise InputError(f"A batch must be floating point. Got {x.dtype}; for uint8 images use x.float() / 255.")
+        if x.dtype != dtype or x.device != device:
+            raise InputError(
+                f"The batch is {x.dtype} on {x.device}, the model is {dtype} on {device}. "
+                f"Use x.to({str(device)!r}, {dtype})."
+            )
+        self._view_maker(x)  # refuses what it has no views for
+
+    def _view_maker(self, x: Tensor) -> Views | None:
+        """What makes views of this batch, for a method that wants any."""
+        if not hasattr(self.config, "views"):
+            return None
+        return self.views or default_views(x, getattr(self.config, "draw", "batch"))
+
+    def _check_values(self, low: float, high: float) -> None:
+        if not (float("-inf") < low <= high < float("inf")):
+            raise InputError(
+                "The batch holds NaN or infinity. Nothing was learned from it; find out where they come from, or drop "
+                "the batch."
+            )
+        limits = getattr(self._turn.views, "limits", None)
+        if limits and (low < limits[0] - RANGE_SLACK or high > limits[1] + RANGE_SLACK):
+            raise InputError(
+                f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}], so they look normalised: views of "
+                "them would be wrong, silently. Feed raw images and put the normalisation inside the model: "
+                "ctta.Normalized(model, mean, std)."
+            )
+
+    def _complete(self, step: Step) -> Step:
+        """Detach, and add what is known for every method."""
+        turn, logits = self._turn, step.logits.detach()
+        with torch.no_grad():
+            confidence = step.samples.get("confidence", logits.softmax(1).amax(1)).detach()
+            counts = {
+                "skipped": turn.skipped,
+                "forwards": torch.tensor(turn.forwards / len(logits)),
+                "backwards": torch.tensor(turn.backwards),
+            }
+            info = {"confidence": confidence.mean(), **step.info, **counts}
+        samples = {**step.samples, "confidence": confidence}
+        return Step(
+            logits,
+            {key: value.detach() for key, value in info.items()},
+            {key: value.detach() for key, value in samples.items()},
+        )
+
+
+def _own_copy(model: nn.Module) -> nn.Module:
+    """A frozen copy in eval mode. Wrappers that hide the network (parallel, compiled) are taken off."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"A model must be a torch.nn.Module. Got {type(model).__name__} instead.")
+    while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module) or (
+        isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        and isinstance(inner := model.module, nn.Module)
+    ):
+        model = inner
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError("A scripted model hides its layers. Give the nn.Module it was made from.")
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
+        raise ModelError("The model has lazy layers without weights. Run one batch through it first.")
+    try:
+        own = copy.deepcopy(model)
+    except Exception as error:
+        raise ModelError(
+            f"The model cannot be copied ({error}). The adapter needs its own copy. A tensor that is the result of a "
+            "computation and kept as an attribute is the usual reason: detach it, or register it as a buffer."
+        ) from error
+    for parameter in own.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    return own.eval()
+
+
+def _make_optimizer(parameters: list[nn.Parameter], config: Any) -> torch.optim.Optimizer:
+    """Adam or SGD by fused kernels, its state there from the start, so that it never grows."""
+    optimizer: torch.optim.Optimizer
+    common = {"lr": config.lr, "weight_decay": config.weight_decay, "fused": True}
+    if config.optimizer == "adam":
+        optimizer = torch.optim.Adam(parameters, betas=(0.9, 0.999), **common)
+    else:
+        optimizer = torch.optim.SGD(parameters, momentum=0.9, nesterov=config.nesterov, **common)
+    for parameter in parameters:
+        if config.optimizer == "adam":
+            count = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+            optimizer.state[parameter] = {"step": count, **moments}
+        else:
+            optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+    return optimizer
+
+
+def _explained(error: Exception, x: Tensor) -> Exception:
+    if "more than 1 value per channel" in str(error):
+        return InputError(
+            f"A BatchNorm layer saw one value a channel in a batch of {len(x)}: batch statistics need more. Use larger "
+            'batches, or statistics="running" (or "mixed").'
+        )
+    return ModelError(f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {error}")

@@ -1,0 +1,127 @@
+"""Typed, frozen settings: a field is declared once, with its sentence, its range and the paper's symbol.
+
+All mistakes of a configuration are found together and reported in one error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, Self
+
+from ctta.errors import ConfigError, nearest
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    symbol: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    open_low: bool = False,
+) -> Any:
+    """Declare a field: its default, one sentence, the paper's symbol and its range (`open_low`: low itself is out)."""
+    metadata = {"doc": doc, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The root of all method configurations. Fields are declared with `setting`."""
+
+    def __post_init__(self) -> None:
+        problems = [problem for name in self.fields() if (problem := self._problem(name))]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of all fields, in order."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a mapping; unknown names, wrong types and bad ranges are reported together."""
+        problems = [
+            f"{cls.__name__} has no field {name!r}. {nearest(name, cls.fields())}"
+            for name in values
+            if name not in cls.fields()
+        ]
+        try:
+            made = cls(**{name: value for name, value in values.items() if name in cls.fields()})
+        except ConfigError as error:
+            problems.append(str(error))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return made
+
+    def replace(self, **values: Any) -> Self:
+        """A copy with some fields changed."""
+        return self.make({**self.asdict(), **values})
+
+    def asdict(self) -> dict[str, Any]:
+        """Plain data, for records, checkpoints and YAML."""
+        return {name: getattr(self, name) for name in self.fields()}
+
+    @classmethod
+    def describe(cls) -> list[tuple[str, str, Any, str]]:
+        """A row a field: name, what is accepted, default, sentence."""
+        return [
+            (field.name, _accepted(cls, field), field.default, _sentence(field)) for field in dataclasses.fields(cls)
+        ]
+
+    def _problem(self, name: str) -> str | None:
+        field = next(field for field in dataclasses.fields(self) if field.name == name)
+        value = getattr(self, name)
+        if _fits(value, typing.get_type_hints(type(self))[name]) and _in_range(value, field.metadata):
+            return None
+        accepted = _accepted(type(self), field)
+        return f"The field {name!r} of {type(self).__name__} must be {accepted}. Got {value!r} instead."
+
+
+def _sentence(field: dataclasses.Field[Any]) -> str:
+    symbol = field.metadata.get("symbol")
+    return str(field.metadata.get("doc", "")) + (f" ({symbol} in the paper)" if symbol else "")
+
+
+def _accepted(cls: type[Config], field: dataclasses.Field[Any]) -> str:
+    kind = _spell(typing.get_type_hints(cls)[field.name])
+    low, high = field.metadata.get("low"), field.metadata.get("high")
+    left = "more than" if field.metadata.get("open_low") else "at least"
+    limits = [f"{left} {low:g}"] if low is not None else []
+    limits += [f"at most {high:g}"] if high is not None else []
+    return kind + (", " + " and ".join(limits) if limits else "")
+
+
+def _spell(annotation: Any) -> str:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return " or ".join(_spell(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is Literal:
+        return " or ".join(repr(option) for option in typing.get_args(annotation))
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "none"}
+    return names.get(annotation, str(annotation))
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return any(_fits(value, option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is Literal:
+        return any(value == option and type(value) is type(option) for option in typing.get_args(annotation))
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, annotation)
+
+
+def _in_range(value: Any, metadata: Mapping[str, Any]) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    low, high = metadata.get("low"), metadata.get("high")
+    if low is not None and (value < low or (value == low and metadata.get("open_low"))):
+        return False
+    return high is None or value <= high

@@ -1,0 +1,5 @@
+"""Corruptions of the public robustness benchmarks, from an explicit seed."""
+
+from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, SEVERITIES, corrupt
+
+__all__ = ["EXTRA", "NAMES", "PAPER", "PRESETS", "SEVERITIES", "corrupt"]

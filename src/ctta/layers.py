@@ -1,0 +1,194 @@
+"""What a method may touch in a network: norm layers of every kind, their statistics, parameter groups.
+
+Statistics of a BatchNorm layer come in four kinds. None of them loses the source's own, which stay in the layer.
+
+    source    the running statistics the model was trained with
+    batch     those of the current batch
+    mixed     (1 - share) source + share batch
+    running   an average that starts at the source's and follows the stream, so that batches of 1 to 8 work
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+Statistics = Literal["source", "batch", "mixed", "running"]
+
+NORM_LAYERS = (_BatchNorm, _InstanceNorm, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+
+
+class Normalized(nn.Module):
+    """Puts a model's own normalisation inside it, so that the outside sees images in [0, 1].
+
+    >>> model = Normalized(nn.Flatten(), mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
+    >>> model(torch.ones(1, 3, 1, 1)).tolist()
+    [[1.0, 1.0, 1.0]]
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, model: nn.Module, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
+        super().__init__()
+        self.model = model
+        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+        self.register_buffer("mean", torch.as_tensor(mean, dtype=dtype).reshape(-1, 1, 1))
+        self.register_buffer("std", torch.as_tensor(std, dtype=dtype).reshape(-1, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.model((x - self.mean) / self.std)
+        return logits
+
+
+def norm_layers(module: nn.Module) -> list[nn.Module]:
+    """Every norm layer, in the order of registration."""
+    return [layer for layer in module.modules() if isinstance(layer, NORM_LAYERS)]
+
+
+def norm_parameters(module: nn.Module) -> list[nn.Parameter]:
+    """Weights and biases of all norm layers."""
+    return [parameter for layer in norm_layers(module) for parameter in layer.parameters(recurse=False)]
+
+
+def class_count(module: nn.Module) -> int | None:
+    """The width of the last linear layer (or 1x1 convolution), which is the head of nearly every classifier."""
+    width: int | None = None
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear):
+            width = layer.out_features
+        elif isinstance(layer, nn.Conv1d | nn.Conv2d) and all(size == 1 for size in layer.kernel_size):
+            width = layer.out_channels
+    return width
+
+
+class StreamStatistics:
+    """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with mixed or running statistics.
+
+    The layer goes on normalising with the source's. The hook maps its input so that the result is the one that the
+    wanted statistics would give: x' = k x + c with k = sqrt((var_source + eps) / (var + eps)) and
+    c = mean_source - k mean. So any subclass with a forward of its own (norm and activation in one) works too, and
+    gradients flow through the batch's share as they do in training.
+    """
+
+    def __init__(self, share: float) -> None:
+        self.share = share
+        self.kind: Statistics = "source"
+        self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry a pass
+
+    def __call__(self, layer: _BatchNorm, args: tuple[Any, ...]) -> tuple[Tensor] | None:
+        if self.kind == "source":
+            return None
+        x: Tensor = args[0]
+        dims = [d for d in range(x.dim()) if d != 1]
+        variance, mean = torch.var_mean(x, dims, correction=0)
+        source_mean, source_var = _source(layer)
+        if self.kind == "running":
+            self.seen.append((mean.detach(), variance.detach()))
+        if self.kind in ("mixed", "running"):
+            start_mean, start_var = _stream(layer) if self.kind == "running" else (source_mean, source_var)
+            mean, variance = start_mean.lerp(mean, self.share), start_var.lerp(variance, self.share)
+        scale = ((source_var + layer.eps) / (variance + layer.eps)).sqrt()
+        shift = source_mean - scale * mean
+        shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+        return (torch.addcmul(shift.view(shape), x, scale.view(shape)),)
+
+    def commit(self, layer: _BatchNorm) -> None:
+        """The average follows what this batch's passes saw; a non-finite batch leaves it as it is."""
+        if self.seen:
+            for average, values in zip(_stream(layer), zip(*self.seen, strict=True), strict=True):
+                target = torch.stack(values).mean(0)
+                average.copy_(torch.where(target.isfinite(), average.lerp(target, self.share), average))
+        self.seen.clear()
+
+
+def install_statistics(module: nn.Module, kind: Statistics, share: float) -> None:
+    """Prepare every BatchNorm layer for `kind`, once; then `use_statistics` switches between it and the source's."""
+    for layer in _batch_norms(module):
+        # Synchronised layers would wait for other processes in training mode, so batch statistics go through the hook.
+        if kind in ("mixed", "running") or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
+            layer.stream = StreamStatistics(share)  # type: ignore[assignment]
+            layer.register_forward_pre_hook(layer.stream)  # type: ignore[arg-type]
+        if kind == "running":
+            mean, variance = _source(layer)
+            layer.register_buffer("stream_mean", mean.clone())
+            layer.register_buffer("stream_var", variance.clone())
+    use_statistics(module, kind)
+
+
+def use_statistics(module: nn.Module, kind: Statistics) -> None:
+    """Normalise with `kind` from now on. Layers that never had statistics of their own always use the batch's."""
+    for layer in _batch_norms(module):
+        hook = _hook(layer)
+        if hook is not None:
+            hook.kind = kind
+        # In training mode without tracking, a layer uses the batch's statistics and leaves its own alone.
+        native = kind == "batch" and hook is None
+        layer.training = native
+        layer.track_running_stats = not native
+
+
+@contextmanager
+def source_statistics(module: nn.Module, kind: Statistics) -> Iterator[None]:
+    """Normalise with the source's statistics inside the block, with `kind` after it."""
+    use_statistics(module, "source")
+    try:
+        yield
+    finally:
+        use_statistics(module, kind)
+
+
+def commit_statistics(module: nn.Module) -> None:
+    """Let running statistics take in what the passes since the last call saw."""
+    for layer in _batch_norms(module):
+        if hook := _hook(layer):
+            hook.commit(layer)
+
+
+def discard_statistics(module: nn.Module) -> None:
+    """Forget what the passes since the last commit saw."""
+    for layer in _batch_norms(module):
+        if hook := _hook(layer):
+            hook.seen.clear()
+
+
+def restart_statistics(module: nn.Module) -> None:
+    """Running statistics go back to the source's."""
+    for layer in _batch_norms(module):
+        if hasattr(layer, "stream_mean"):
+            overwrite(_stream(layer), _source(layer))
+
+
+def overwrite(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
+    """Copy values in place, tensor by tensor."""
+    with torch.no_grad():
+        for target, source in zip(targets, sources, strict=True):
+            target.copy_(source)
+
+
+def _batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    return [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+
+
+def _hook(layer: _BatchNorm) -> StreamStatistics | None:
+    hook = getattr(layer, "stream", None)
+    return hook if isinstance(hook, StreamStatistics) else None
+
+
+def _source(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return layer.running_mean, layer.running_var
+
+
+def _stream(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    mean, variance = layer.stream_mean, layer.stream_var
+    assert isinstance(mean, Tensor)
+    assert isinstance(variance, Tensor)
+    return mean, variance

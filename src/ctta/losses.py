@@ -1,0 +1,21 @@
+"""Formulas used by two or more methods. Each takes logits (N, C) and gives one value a sample, (N,)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+
+def entropy(logits: Tensor) -> Tensor:
+    """-sum_c p_c log p_c of the prediction."""
+    return -(logits.softmax(1) * logits.log_softmax(1)).sum(1)
+
+
+def cross_entropy(target: Tensor, logits: Tensor) -> Tensor:
+    """-sum_c target_c log p_c; `target` holds probabilities, (N, C)."""
+    return -(target * logits.log_softmax(1)).sum(1)
+
+
+def consistency(teacher: Tensor, student: Tensor, *, symmetric: bool) -> Tensor:
+    """CoTTA's loss, of logits and logits: the student follows the teacher; `symmetric` averages both directions."""
+    forward = cross_entropy(teacher.softmax(1), student)
+    return 0.5 * forward + 0.5 * cross_entropy(student.softmax(1), teacher) if symmetric else forward

@@ -1,0 +1,25 @@
+"""One file a method. To add one: write the file, add its line here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from ctta.adapter import Adapter
+from ctta.methods.bn_adapt import BNAdapt
+from ctta.methods.cotta import CoTTA
+from ctta.methods.dss import DSS
+from ctta.methods.source import Source
+from ctta.methods.tent import TENT
+from ctta.methods.test_aug import TestAug
+
+METHODS: Mapping[str, type[Adapter]] = MappingProxyType(
+    {
+        "source": Source,
+        "bn_adapt": BNAdapt,
+        "test_aug": TestAug,
+        "tent": TENT,
+        "cotta": CoTTA,
+        "dss": DSS,
+    }
+)

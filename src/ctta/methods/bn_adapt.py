@@ -1,0 +1,46 @@
+"""BN Adapt: batch statistics, nothing trained.
+
+Li et al., "Revisiting Batch Normalization for Practical Domain Adaptation", 2016.
+Schneider et al., "Improving robustness against common corruptions by covariate shift adaptation", NeurIPS 2020.
+
+    statistics = (1 - alpha) source + alpha batch
+
+Departures: none. Schneider et al. write alpha as N / (N + prior).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import Tensor
+
+from ctta.adapter import Adapter, Step
+from ctta.config import Config, setting
+
+
+@dataclass(frozen=True)
+class BNAdaptConfig(Config):
+    """Settings of BN Adapt."""
+
+    statistics: Literal["batch", "mixed", "running"] = setting(
+        "mixed",
+        "The batch's statistics alone, mixed with the source's by alpha, or a running average that alpha steps.",
+    )
+    alpha: float = setting(1.0, "Share of the batch in the statistics.", low=0.0, high=1.0)
+
+
+class BNAdapt(Adapter):
+    """Normalises with the statistics of the stream."""
+
+    name = "bn_adapt"
+    config_type = BNAdaptConfig
+    config: BNAdaptConfig
+    needs_norm = True
+
+    @property
+    def batch_share(self) -> float:
+        return self.config.alpha
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(self.run(self.source_model, x))

@@ -1,0 +1,29 @@
+"""Source: the model as it is.
+
+The baseline every method has to beat: eval mode, the source's own statistics, nothing changes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ctta.adapter import Adapter, Step
+from ctta.config import Config
+
+
+@dataclass(frozen=True)
+class SourceConfig(Config):
+    """Nothing to set."""
+
+
+class Source(Adapter):
+    """Predicts and never adapts."""
+
+    name = "source"
+    config_type = SourceConfig
+    config: SourceConfig
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(self.run(self.source_model, x))

@@ -1,0 +1,54 @@
+"""TENT: entropy minimisation on norm parameters.
+
+Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 2021; here continual, never reset.
+
+    entropy   H(p) = -sum_c p_c log p_c, averaged over the batch
+    learns    weight and bias of every norm layer, with batch statistics
+    returns   the logits that the loss was computed from (before the update)
+
+Departures: the released code knows BatchNorm2d only; all norm layers learn here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ctta.adapter import Adapter, Normalization, Step, Training
+from ctta.layers import norm_parameters
+from ctta.losses import entropy
+
+
+@dataclass(frozen=True)
+class TENTConfig(Normalization, Training):
+    """Settings of TENT."""
+
+
+class TENT(Adapter):
+    """Makes the model sure of what it says."""
+
+    name = "tent"
+    config_type = TENTConfig
+    config: TENTConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar10": {"optimizer": "adam", "lr": 1e-3},
+        "cifar100": {"optimizer": "adam", "lr": 1e-3},
+        "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
+        "clouds": {"optimizer": "adam", "lr": 1e-3},  # ours: the paper gives none
+    }
+    needs_norm = True
+
+    def build(self) -> None:
+        self.model = self.copy_source()
+        self.train_on(norm_parameters(self.model))
+
+    def answer(self, x: Tensor) -> Tensor:
+        return self.run(self.model, x)
+
+    def adapt(self, x: Tensor) -> Step:
+        logits = self.run(self.model, x, grad=True)
+        loss = self.learn(entropy(logits).mean())
+        return Step(logits, {"loss": loss})

@@ -1,0 +1,56 @@
+"""Test Aug: the mean of many views, nothing trained.
+
+The augmentation of CoTTA (Wang et al., CVPR 2022) alone, the second row of the field's ablations.
+
+    logits = mean over views of model(view(x)), each view with its own batch statistics
+
+Departures: none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ctta.adapter import Adapter, Normalization, Step
+from ctta.config import setting
+
+
+@dataclass(frozen=True)
+class TestAugConfig(Normalization):
+    """Settings of Test Aug."""
+
+    __test__ = False  # not a test case, whatever its name says
+
+    views: int = setting(32, "How many views are averaged.", low=1)
+    draw: Literal["batch", "sample"] = setting(
+        "batch", "One draw of a view for the whole batch, or one for each sample."
+    )
+
+
+class TestAug(Adapter):
+    """Averages the source model over views."""
+
+    __test__ = False
+
+    name = "test_aug"
+    config_type = TestAugConfig
+    config: TestAugConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar10": {},
+        "cifar100": {},
+        "imagenet": {},
+        "clouds": {"draw": "sample"},
+    }
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(self.answer(x), {"views": torch.tensor(self.config.views)})
+
+    def answer(self, x: Tensor) -> Tensor:
+        return torch.stack([self.run(self.source_model, view) for view in self.make_views(x, self.config.views)]).mean(
+            0
+        )

@@ -1,0 +1,45 @@
+"""Randomness by the front door: every draw is a function of (seed, batch number)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+_MASK = (1 << 64) - 1
+
+
+def mix(*numbers: int) -> int:
+    """One well-mixed 63-bit seed from several numbers (splitmix64 over each)."""
+    state = 0
+    for number in numbers:
+        state = (state + (number & _MASK) + 0x9E3779B97F4A7C15) & _MASK
+        state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+        state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
+        state ^= state >> 31
+    return state >> 1
+
+
+class Randomness:
+    """Generators of one batch: `host` for what Python decides on, `device` for what fills tensors there."""
+
+    def __init__(self, seed: int, batch: int, device: torch.device) -> None:
+        self.seed = mix(seed, batch)
+        self.place = device
+        self.host = torch.Generator().manual_seed(self.seed)
+        self.device = self.host if device.type == "cpu" else torch.Generator(device).manual_seed(self.seed)
+
+    def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
+        """`count` draws from U(low, high), made on the host in double precision."""
+        return torch.empty(count, dtype=torch.float64).uniform_(low, high, generator=self.host)
+
+    @contextmanager
+    def scoped(self) -> Iterator[None]:
+        """For models that draw from the global generators: inside they follow the seed, after it they are as before."""
+        cuda = self.place.type == "cuda"
+        with torch.random.fork_rng(devices=[self.place] if cuda else []):
+            torch.default_generator.manual_seed(self.seed)
+            if cuda:
+                torch.cuda.default_generators[self.place.index].manual_seed(self.seed)
+            yield

@@ -1,0 +1,17 @@
+"""One self-contained HTML page from a run folder. It loads nothing and works from disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ctta.records import RunFolder, write_atomically
+from ctta.report.page import render
+
+__all__ = ["render", "write"]
+
+
+def write(folder: RunFolder) -> Path:
+    """Write `report.html` in the run folder."""
+    path = folder.path / "report.html"
+    write_atomically(path, render(folder).encode())
+    return path

@@ -1,0 +1,380 @@
+"""Charts as inline SVG. Colours are CSS variables, so that one drawing serves the light and the dark page.
+
+All text that comes from outside is escaped by `tag`. Positions are in units of the view box, not in pixels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from markupsafe import Markup, escape
+
+WIDTH = 880
+COLOURS = 8
+DASHES = ("", "8 3", "10 3 2 3", "4 2", "2 3")
+MARKERS = ("circle", "square", "diamond", "up", "down")
+LABEL_ROOM = 46  # units that a domain's short name takes
+
+
+@dataclass(frozen=True)
+class Style:
+    """How one series looks everywhere on the page. Colour never stands alone: there is a dash and a marker too."""
+
+    colour: int
+    dash: str = ""
+    marker: str = "circle"
+    strong: bool = False
+
+    @property
+    def name(self) -> str:
+        """Its CSS class."""
+        return f"s{self.colour}{' strong' if self.strong else ''}"
+
+
+@dataclass(frozen=True)
+class Line:
+    """One value a step; none leaves a gap."""
+
+    label: str
+    values: Sequence[float | None]
+    style: Style
+
+
+@dataclass(frozen=True)
+class Band:
+    """A domain: from step `start` up to, not with, `stop`."""
+
+    name: str
+    start: float
+    stop: float
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A value with its spread, if any."""
+
+    value: float | None
+    spread: float | None = None
+
+
+@dataclass(frozen=True)
+class Dots:
+    """One value a column."""
+
+    label: str
+    dots: Sequence[Dot]
+    style: Style
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two values to compare in one column, and a word below its name."""
+
+    name: str
+    filled: float | None
+    hollow: float | None
+    note: str
+
+
+@dataclass(frozen=True)
+class Plot:
+    """The drawing area and its scales."""
+
+    x: tuple[float, float]
+    y: tuple[float, float]
+    width: float = WIDTH
+    height: float = 350
+    left: float = 52
+    right: float = 16
+    top: float = 50
+    bottom: float = 34
+    ticks: Sequence[float] = field(default=())
+
+    def px(self, x: float) -> float:
+        low, high = self.x
+        return self.left + (x - low) / (high - low) * (self.width - self.left - self.right)
+
+    def py(self, y: float) -> float:
+        low, high = self.y
+        return self.floor - (y - low) / (high - low) * (self.floor - self.top)
+
+    @property
+    def floor(self) -> float:
+        return self.height - self.bottom
+
+
+def styles(methods: Sequence[tuple[str, str]]) -> dict[str, Style]:
+    """A style for each (label, method). Source is grey and the first DSS stands out, on every page alike."""
+    found: dict[str, Style] = {}
+    rest = 0
+    for label, method in methods:
+        if method == "source" and not any(style.colour == 0 for style in found.values()):
+            found[label] = Style(0, "1 4", "square")
+        elif method == "dss" and not any(style.strong for style in found.values()):
+            found[label] = Style(1, "", "circle", strong=True)
+        else:
+            colour = 2 + rest % (COLOURS - 2)
+            found[label] = Style(colour, DASHES[rest % len(DASHES)], MARKERS[(rest + 2) % len(MARKERS)])
+            rest += 1
+    return found
+
+
+# Charts
+
+
+def line_chart(
+    name: str,
+    title: str,
+    lines: Sequence[Line],
+    bands: Sequence[Band],
+    *,
+    axis: str,
+    y: tuple[float, float] | None = None,
+    height: float = 350,
+) -> Markup:
+    """Lines over the stream, with a band for each domain and a label at each line's end."""
+    steps = max(len(line.values) for line in lines)
+    low, high = y or (0.0, 1.0)
+    high = max([high, *(v for line in lines for v in line.values if v is not None)])
+    ticks = nice_ticks(low, high)
+    room = 14 + 8.2 * min(max(len(line.label) for line in lines), 22)
+    stop = max(bands[-1].stop, steps)
+    plot = Plot((0, stop), (low, max(high, ticks[-1])), right=room, height=height, ticks=ticks)
+    # A value stands for its whole batch: it is drawn in the middle of it.
+    drawn = [_line(plot, number, line) for number, line in enumerate(lines)]
+    parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "batches along the stream →"), *drawn]
+    parts += [_end_labels(plot, lines), tag("line", class_="cursor", y1=plot.top, y2=plot.floor, x1=0, x2=0)]
+    return _svg(name, title, plot, parts, steps=plot.x[1])
+
+
+def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[Dots], *, axis: str) -> Markup:
+    """Dots by column; the last column, a mean, stands apart."""
+    high = max([1.0, *(dot.value for dots in series for dot in dots.dots if dot.value is not None)])
+    ticks = nice_ticks(0, high)
+    plot = Plot((0, len(columns) + 0.5), (0, max(high, ticks[-1])), ticks=ticks, bottom=16)
+    centres = [*(index + 0.5 for index in range(len(columns) - 1)), len(columns)]
+    bands = [Band(text, centre - 0.5, centre + 0.5) for text, centre in zip(columns, centres, strict=True)]
+    parts = [_bands(plot, bands), _y_axis(plot, axis)]
+    for number, dots in enumerate(series):
+        shift = (number - (len(series) - 1) / 2) * min(0.14, 0.7 / len(series))
+        parts.append(_dots(plot, number, dots, columns, [centre + shift for centre in centres]))
+    return _svg(name, title, plot, parts)
+
+
+def pair_chart(name: str, title: str, pairs: Sequence[Pair], style: Style, *, axis: str) -> Markup:
+    """A filled and a hollow dot in each column, joined, with a note below."""
+    values = [v for pair in pairs for v in (pair.filled, pair.hollow) if v is not None]
+    ticks = nice_ticks(min(10 * math.floor(min(values, default=0) / 10), 90), 100)
+    plot = Plot((0, len(pairs)), (ticks[0], 100), ticks=ticks, bottom=44)
+    bands = [Band(pair.name, index, index + 1) for index, pair in enumerate(pairs)]
+    parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "share selected, below each domain")]
+    step = _every(plot, bands)
+    for index, pair in enumerate(pairs):
+        parts.append(_pair(plot, index + 0.5, pair, style))
+        if index % step == 0:
+            note = tag(
+                "text", pair.note, class_="tick", x=plot.px(index + 0.5), y=plot.floor + 17, text_anchor="middle"
+            )
+            parts.append(note)
+    return _svg(name, title, plot, parts)
+
+
+def reliability_chart(name: str, title: str, bins: Sequence[tuple[int, float, int]], style: Style) -> Markup:
+    """Accuracy against confidence, a dot a bin, its area by the bin's samples; the diagonal is perfect."""
+    plot = Plot((0, 1), (0, 1), width=220, height=216, left=36, right=10, top=8, bottom=38, ticks=(0, 0.5, 1))
+    full = [(n, confidence / n, correct / n) for n, confidence, correct in bins if n]
+    most = max(n for n, _, _ in full)
+    dots = [
+        tag("circle", tag("title", f"{n} samples: confidence {confidence:.2f}, accuracy {accuracy:.2f}"),
+            cx=plot.px(confidence), cy=plot.py(accuracy), r=2 + 5 * math.sqrt(n / most))
+        for n, confidence, accuracy in full
+    ]  # fmt: skip
+    points = " ".join(f"{plot.px(confidence):.1f},{plot.py(accuracy):.1f}" for _, confidence, accuracy in full)
+    ends = [
+        tag("text", f"{v:g}", class_="tick", x=plot.px(v), y=plot.floor + 15, text_anchor="middle") for v in plot.ticks
+    ]
+    diagonal = tag("line", class_="diagonal", x1=plot.px(0), y1=plot.py(0), x2=plot.px(1), y2=plot.py(1))
+    curve = tag("g", tag("polyline", points=points), *dots, class_=f"series {style.name}")
+    caption = tag("text", "confidence", class_="axis", x=plot.px(0.5), y=plot.height - 6, text_anchor="middle")
+    return _svg(name, title, plot, [_y_axis(plot, ""), *ends, caption, diagonal, curve])
+
+
+def swatch(style: Style) -> Markup:
+    """The sample of a series in a legend."""
+    line = tag("polyline", points="1,7 27,7", stroke_dasharray=style.dash or None)
+    body = tag("g", line, _marker(style.marker, 14, 7, 4), class_=f"series {style.name}")
+    return tag("svg", body, class_="swatch", viewBox="0 0 28 14", aria_hidden="true")
+
+
+# Pieces
+
+
+def tag(element: str, *content: str, **attributes: object) -> Markup:
+    """An element. Values are escaped, numbers rounded, `None` left out; `text_anchor` becomes `text-anchor`."""
+    written = (
+        Markup(' {}="{}"').format(
+            key.rstrip("_").replace("_", "-"), _number(value) if isinstance(value, float) else value
+        )
+        for key, value in attributes.items()
+        if value is not None
+    )
+    inner = Markup("").join(escape(part) for part in content)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(element), Markup("").join(written), inner)
+
+
+def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    """Round numbers from `low` to at least `high`."""
+    raw = max(high - low, 1e-9) / about
+    scale = 10.0 ** math.floor(math.log10(raw))
+    step = next(factor * scale for factor in (1, 2, 5, 10) if factor * scale >= raw * 0.999)
+    count = math.ceil((high - low) / step - 1e-6)
+    return [round(low + index * step, 10) for index in range(count + 1)]
+
+
+def spread_out(positions: Sequence[float], gap: float, low: float, high: float) -> list[float]:
+    """The same order, at least `gap` apart, within the bounds if there is room."""
+    order = sorted(range(len(positions)), key=lambda index: positions[index])
+    placed = [0.0] * len(positions)
+    floor = low
+    for index in order:
+        placed[index] = floor = max(positions[index], floor)
+        floor += gap
+    ceiling = high
+    for index in reversed(order):
+        placed[index] = ceiling = min(placed[index], ceiling)
+        ceiling -= gap
+    return placed
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _svg(name: str, title: str, plot: Plot, parts: Sequence[Markup], steps: float | None = None) -> Markup:
+    return tag(
+        "svg", tag("title", title, id=f"{name}-title"), *parts,
+        id=name, class_="chart", role="img", aria_labelledby=f"{name}-title",
+        viewBox=f"0 0 {_number(plot.width)} {_number(plot.height)}",
+        data_left=plot.left, data_right=plot.width - plot.right, data_steps=steps,
+    )  # fmt: skip
+
+
+def _every(plot: Plot, bands: Sequence[Band]) -> int:
+    """Every which band has room for its name."""
+    narrowest = min((plot.px(band.stop) - plot.px(band.start) for band in bands), default=LABEL_ROOM)
+    return math.ceil(LABEL_ROOM / narrowest)
+
+
+def _bands(plot: Plot, bands: Sequence[Band]) -> Markup:
+    step = _every(plot, bands)
+    parts = []
+    for index, band in enumerate(bands):
+        left, right = plot.px(band.start), plot.px(band.stop)
+        if index % 2 == 0:
+            parts.append(
+                tag("rect", class_="band", x=left, y=plot.top, width=right - left, height=plot.floor - plot.top)
+            )
+        if index % step == 0:
+            middle = (left + right) / 2
+            parts.append(tag("text", band.name, class_="domain", x=middle, y=plot.top - 10, text_anchor="middle"))
+    return tag("g", *parts, class_="bands")
+
+
+def _y_axis(plot: Plot, axis: str) -> Markup:
+    parts = []
+    for tick in plot.ticks:
+        y = plot.py(tick)
+        parts.append(tag("line", class_="grid", x1=plot.left, x2=plot.width - plot.right, y1=y, y2=y))
+        parts.append(tag("text", f"{tick:g}", class_="tick", x=plot.left - 8, y=y + 4, text_anchor="end"))
+    if axis:
+        parts.append(tag("text", axis, class_="axis", x=4.0, y=14.0))
+    return tag("g", *parts, class_="axes")
+
+
+def _x_caption(plot: Plot, text: str) -> Markup:
+    return tag("text", text, class_="axis", x=plot.left, y=plot.height - 6)
+
+
+def _line(plot: Plot, number: int, line: Line) -> Markup:
+    """One polyline for each stretch without a gap."""
+    stretches: list[list[str]] = [[]]
+    for step, value in enumerate(line.values):
+        if value is None:
+            stretches.append([])
+        else:
+            stretches[-1].append(f"{plot.px(step + 0.5):.1f},{plot.py(value):.1f}")
+    drawn = [
+        # A lone point is drawn as a line to itself: with round ends that is a dot.
+        tag(
+            "polyline",
+            points=" ".join(points * (2 if len(points) == 1 else 1)),
+            stroke_dasharray=line.style.dash or None,
+        )
+        for points in stretches
+        if points
+    ]
+    return tag("g", *drawn, class_=f"series {line.style.name}", data_series=number)
+
+
+def _end_labels(plot: Plot, lines: Sequence[Line]) -> Markup:
+    """Each line's name where it ends, pushed apart."""
+    ends = []
+    for number, line in enumerate(lines):
+        shown = [(step, value) for step, value in enumerate(line.values) if value is not None]
+        if shown:
+            ends.append((number, line, plot.px(shown[-1][0] + 0.5) + 10, plot.py(shown[-1][1])))
+    heights = spread_out([y for *_, y in ends], 16, plot.top, plot.floor)
+    texts = [
+        tag("text", _cut(line.label), class_=f"end {line.style.name}", data_series=number, x=x, y=y + 4)
+        for (number, line, x, _), y in zip(ends, heights, strict=True)
+    ]
+    return tag("g", *texts)
+
+
+def _cut(label: str, length: int = 22) -> str:
+    return label if len(label) <= length else label[: length - 1] + "…"
+
+
+def _dots(plot: Plot, number: int, dots: Dots, columns: Sequence[str], xs: Sequence[float]) -> Markup:
+    parts = []
+    for column, x, dot in zip(columns, xs, dots.dots, strict=True):
+        if dot.value is None:
+            continue
+        spread = "" if dot.spread is None else f" ± {dot.spread:.1f}"
+        hint = tag("title", f"{dots.label}, {column}: {dot.value:.1f}{spread} %")
+        if dot.spread is not None:
+            low, high = max(dot.value - dot.spread, plot.y[0]), min(dot.value + dot.spread, plot.y[1])
+            parts.append(tag("line", class_="spread", x1=plot.px(x), x2=plot.px(x), y1=plot.py(low), y2=plot.py(high)))
+        parts.append(tag("g", hint, _marker(dots.style.marker, plot.px(x), plot.py(dot.value), 4.5), class_="dot"))
+    return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)
+
+
+def _pair(plot: Plot, x: float, pair: Pair, style: Style) -> Markup:
+    words = [
+        f"{word} {value:.1f} %"
+        for word, value in (("selected", pair.filled), ("rejected", pair.hollow))
+        if value is not None
+    ]
+    parts = [tag("title", f"{pair.name}: accuracy of {', of '.join(words)}")]
+    if pair.filled is not None and pair.hollow is not None:
+        ends = {"y1": plot.py(pair.filled), "y2": plot.py(pair.hollow)}
+        parts.append(tag("line", class_="joint", x1=plot.px(x), x2=plot.px(x), **ends))
+    if pair.hollow is not None:
+        parts.append(tag("circle", class_="hollow", cx=plot.px(x), cy=plot.py(pair.hollow), r=5.5))
+    if pair.filled is not None:
+        parts.append(tag("circle", class_="filled", cx=plot.px(x), cy=plot.py(pair.filled), r=6.0))
+    return tag("g", *parts, class_=f"pair {style.name}")
+
+
+def _marker(marker: str, x: float, y: float, r: float) -> Markup:
+    if marker == "circle":
+        return tag("circle", cx=x, cy=y, r=r)
+    corners = {
+        "square": [(-0.85, -0.85), (0.85, -0.85), (0.85, 0.85), (-0.85, 0.85)],
+        "diamond": [(0, -1.2), (1.2, 0), (0, 1.2), (-1.2, 0)],
+        "up": [(0, -1.15), (1.1, 0.85), (-1.1, 0.85)],
+        "down": [(0, 1.15), (1.1, -0.85), (-1.1, -0.85)],
+    }[marker]
+    return tag("polygon", points=" ".join(f"{x + r * dx:.1f},{y + r * dy:.1f}" for dx, dy in corners))

@@ -1,0 +1,414 @@
+"""From a run folder to the paper's table: methods down, domains across, the mean last.
+
+Errors are in percent. The mean is the mean of the domain errors, as the paper has it. Seeds of one label become mean
+and standard deviation, never a best-of. A domain counts once it is complete, and a mean once all domains are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from statistics import fmean, stdev
+from typing import Any
+
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from ctta.records import Cell, Done, Record, Run, RunFolder
+
+# The paper's column heads; a domain that is not listed is cut to five letters.
+SHORT_NAMES: Mapping[str, str] = {
+    "gaussian_noise": "gauss",
+    "shot_noise": "shot",
+    "impulse_noise": "impul",
+    "defocus_blur": "defoc",
+    "glass_blur": "glass",
+    "motion_blur": "motn",
+    "zoom_blur": "zoom",
+    "brightness": "brit",
+    "contrast": "contr",
+    "elastic_transform": "elast",
+    "pixelate": "pixel",
+    "jpeg_compression": "jpeg",
+    "gaussian_blur": "gblur",
+    "distortion_rbf": "rbf",
+    "distortion_rbf_inv": "rbf-i",
+    "density_inc": "dens+",
+    "density": "dens",
+    "rotation": "rotat",
+}
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Column:
+    """One domain of the stream."""
+
+    position: int
+    name: str
+    severity: int
+    short: str  # for heads where room is scarce
+    title: str  # unlike any other column's
+
+
+@dataclass(frozen=True)
+class Value:
+    """A number over seeds."""
+
+    mean: float
+    sd: float | None  # none with a single seed
+    seeds: int
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f}" if self.sd is None else f"{self.mean:.1f} ± {self.sd:.1f}"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a method takes, averaged over all batches of all seeds; none where it is not known."""
+
+    seconds: float | None  # a batch
+    images_per_second: float | None
+    memory: float | None  # MB at the peak
+    forwards: float | None  # network passes a batch
+    backwards: float | None
+    views: float | None
+
+
+@dataclass(frozen=True)
+class Row:
+    """One label."""
+
+    label: str
+    method: str
+    seeds: tuple[int, ...]
+    errors: tuple[Value | None, ...]  # one a column
+    mean: Value | None
+    cost: Cost
+    status: str  # empty when all its cells are complete
+    problems: tuple[str, ...]  # why the numbers are not valid; empty when they are
+
+    @property
+    def remark(self) -> str:
+        """That it is running, or not valid, and why; else empty."""
+        invalid = f"invalid: {'; '.join(self.problems)}" if self.problems else ""
+        return ", ".join(part for part in (self.status, invalid) if part)
+
+
+@dataclass(frozen=True)
+class Table:
+    """All labels of one run."""
+
+    name: str
+    identity: str
+    dataset: str
+    boundaries: str  # told, hidden or detected
+    images: int | None  # a domain
+    batch: int | None
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    best: tuple[frozenset[str], ...]  # labels with the lowest error, one set a column and one for the mean
+    labelled: bool  # whether the stream's labels are known; without them there are no errors
+
+    def row_of(self, method: str) -> Row | None:
+        """The first row of a method."""
+        return next((row for row in self.rows if row.method == method), None)
+
+    def remarks(self) -> dict[str, str]:
+        """What has to be said beside a label."""
+        return {row.label: row.remark for row in self.rows if row.remark}
+
+    def caption(self) -> str:
+        """One sentence each: unit, boundaries, size, seeds."""
+        parts = [
+            "Error in %, lower is better, best in bold." if self.labelled else "No labels: errors are not known.",
+            f"Domain boundaries {self.boundaries}.",
+        ]
+        if self.images is not None:
+            parts.append(f"{self.images:,} images a domain.")
+        if self.batch is not None:
+            parts.append(f"Batch {self.batch}.")
+        if any(len(row.seeds) > 1 for row in self.rows):
+            parts.append("Several seeds: mean ± standard deviation.")
+        return " ".join(parts)
+
+
+# Building
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """One cell with what it left."""
+
+    cell: Cell
+    records: tuple[Record, ...]
+    done: Done | None
+
+
+def build(folder: RunFolder) -> Table:
+    """The table of a run folder, complete or not."""
+    run = folder.run()
+    columns = _columns(run)
+    trials: dict[str, list[_Trial]] = {}
+    for cell in run.cells:
+        trial = _Trial(cell, tuple(folder.records(cell.cell)), folder.done(cell.cell))
+        trials.setdefault(cell.label, []).append(trial)
+    rows = tuple(_row(label, group, columns, run.stream) for label, group in trials.items())
+    known = [record.wrong >= 0 for group in trials.values() for trial in group for record in trial.records]
+    return Table(
+        name=run.name,
+        identity=run.identity,
+        dataset=str(run.stream.get("dataset", "")),
+        boundaries=str(run.stream.get("boundaries", "unknown")),
+        images=run.stream.get("images"),
+        batch=run.stream.get("batch"),
+        columns=columns,
+        rows=rows,
+        best=tuple(_best(rows, column) for column in range(len(columns) + 1)),
+        labelled=any(known) or not known,
+    )
+
+
+def _columns(run: Run) -> tuple[Column, ...]:
+    domains = [(str(name), int(severity)) for name, severity in run.stream["domains"]]
+    graded = len({severity for _, severity in domains}) > 1
+    seen: dict[str, int] = {}
+    columns = []
+    for position, (name, severity) in enumerate(domains):
+        grade = f" {severity}" if graded else ""
+        seen[name + grade] = seen.get(name + grade, 0) + 1
+        again = f" #{seen[name + grade]}" if seen[name + grade] > 1 else ""
+        short = SHORT_NAMES.get(name, name[:5]) + grade
+        columns.append(Column(position, name, severity, short, name + grade + again))
+    return tuple(columns)
+
+
+def _row(label: str, trials: Sequence[_Trial], columns: Sequence[Column], stream: Mapping[str, Any]) -> Row:
+    errors = [_domain_errors(trial, stream.get("images")) for trial in trials]
+    means = [fmean(found.values()) for found in errors if columns and len(found) == len(columns)]
+    return Row(
+        label=label,
+        method=trials[0].cell.method,
+        seeds=tuple(trial.cell.seed for trial in trials),
+        errors=tuple(over_seeds(found[c.position] for found in errors if c.position in found) for c in columns),
+        mean=over_seeds(means),
+        cost=_cost(trials),
+        status=_status(trials, len(columns), stream.get("images")),
+        problems=_problems(trials),
+    )
+
+
+def complete_domains(records: Sequence[Record], done: Done | None, images: int | None) -> list[int]:
+    """Positions of the domains that are through: the cell is done, a later one has begun, or all images were seen."""
+    sizes: dict[int, int] = {}
+    for record in records:
+        sizes[record.position] = sizes.get(record.position, 0) + record.n
+    last = max(sizes, default=-1)
+    return [
+        position
+        for position, n in sizes.items()
+        if done is not None or position < last or (images is not None and n >= images)
+    ]
+
+
+def _domain_errors(trial: _Trial, images: int | None) -> dict[int, float]:
+    """Error in percent of each complete domain whose labels are known."""
+    errors = {}
+    for position in complete_domains(trial.records, trial.done, images):
+        here = [record for record in trial.records if record.position == position]
+        if all(record.wrong >= 0 for record in here):
+            errors[position] = 100 * sum(record.wrong for record in here) / sum(record.n for record in here)
+    return errors
+
+
+def over_seeds(values: Iterable[float]) -> Value | None:
+    """Mean and sample standard deviation."""
+    found = list(values)
+    if not found:
+        return None
+    return Value(fmean(found), stdev(found) if len(found) > 1 else None, len(found))
+
+
+def _status(trials: Sequence[_Trial], domains: int, images: int | None) -> str:
+    if all(trial.done for trial in trials):
+        return ""
+    if not any(trial.records for trial in trials):
+        return "waiting"
+    if len(trials) > 1:
+        return f"running, {sum(trial.done is not None for trial in trials)} of {len(trials)} seeds"
+    return f"running, {len(complete_domains(trials[0].records, None, images))} of {domains} domains"
+
+
+def _problems(trials: Sequence[_Trial]) -> tuple[str, ...]:
+    found = []
+    for trial in trials:
+        if trial.done is not None and not trial.done.valid:
+            seed = f"seed {trial.cell.seed}: " if len(trials) > 1 else ""
+            found += [seed + problem for problem in trial.done.problems or ("no reason given",)]
+    return tuple(found)
+
+
+def _cost(trials: Sequence[_Trial]) -> Cost:
+    records = [record for trial in trials for record in trial.records]
+    seconds = sum(record.seconds for record in records)
+    return Cost(
+        seconds=seconds / len(records) if records else None,
+        images_per_second=sum(record.n for record in records) / seconds if seconds > 0 else None,
+        memory=_finite_mean(trial.done.peak_memory for trial in trials if trial.done),
+        forwards=_finite_mean(record.info["forwards"] for record in records if "forwards" in record.info),
+        backwards=_finite_mean(record.info["backwards"] for record in records if "backwards" in record.info),
+        views=_finite_mean(record.info["views"] for record in records if "views" in record.info),
+    )
+
+
+def _finite_mean(values: Iterable[float]) -> float | None:
+    found = [value for value in values if math.isfinite(value)]
+    return fmean(found) if found else None
+
+
+def _best(rows: Sequence[Row], column: int) -> frozenset[str]:
+    """Labels with the lowest error as printed, so ties share the mark; alone or not valid, none is best."""
+    values = {row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems}
+    printed = {label: round(value.mean, 1) for label, value in values.items() if value is not None}
+    if len(printed) < 2:
+        return frozenset()
+    return frozenset(label for label, value in printed.items() if value == min(printed.values()))
+
+
+# Rendering
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """One printed cell."""
+
+    text: str
+    best: bool = False
+
+
+COSTS: tuple[tuple[str, Callable[[Cost], float | None], str], ...] = (
+    ("s/batch", lambda cost: cost.seconds, ".3g"),
+    ("images/s", lambda cost: cost.images_per_second, ".0f"),
+    ("MB", lambda cost: cost.memory, ".0f"),
+    ("views", lambda cost: cost.views, ".3g"),
+)
+
+
+def to_rich(table: Table, width: int = 120) -> RichTable:
+    """For the terminal, the fullest layout that fits: a narrow one has the domains down, the narrowest no domains."""
+    layouts = [
+        _rich(table, spread=True, costs=True),
+        _rich(table, spread=True, costs=False),
+        _rich(table, spread=False, costs=False),
+        _rich(table, spread=True, costs=True, transposed=True),
+        _rich(table, spread=False, costs=True, transposed=True),
+        _rich(replace(table, columns=()), spread=True, costs=True),
+        _rich(replace(table, columns=()), spread=True, costs=False),
+    ]
+    console = Console(width=10_000)
+    fitting = (rich for rich in layouts if Measurement.get(console, console.options, rich).maximum <= width)
+    return next(fitting, layouts[-1])
+
+
+def _rich(table: Table, *, spread: bool, costs: bool, transposed: bool = False) -> RichTable:
+    grid = _grid(table, spread=spread, costs=costs)
+    if transposed:
+        grid = [list(column) for column in zip(*grid, strict=True)]
+    title = " · ".join(part for part in (table.name, table.dataset) if part)
+    rich = RichTable(
+        title=Text(title), caption=Text(_footnotes(table)), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0)
+    )
+    for column, head in enumerate(grid[0]):
+        rich.add_column(Text(head.text), justify="right" if column else "left", no_wrap=True)
+    for line in grid[1:]:
+        if line[0].text in ("mean", COSTS[0][0]):
+            rich.add_section()
+        rich.add_row(*(Text(shown.text, "bold" if shown.best else "") for shown in line))
+    return rich
+
+
+def _grid(table: Table, *, spread: bool, costs: bool) -> list[list[_Shown]]:
+    """Head and rows as printed. Without `spread`, only the mean keeps its standard deviation."""
+    errors = table.columns if table.labelled else ()
+    wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in table.rows)]
+    head = [
+        "",
+        *(column.short for column in errors),
+        *(["mean"] if table.labelled else []),
+        *(cost[0] for cost in wanted),
+    ]
+    marks = _marks(table)
+    lines = [[_Shown(text) for text in head]]
+    for row in table.rows:
+        line = [_Shown(row.label + marks.get(row.label, ""))]
+        for column in errors:
+            value = row.errors[column.position]
+            line.append(_Shown(_printed(value, spread), row.label in table.best[column.position]))
+        if table.labelled:
+            line.append(_Shown(_printed(row.mean, True), row.label in table.best[-1]))
+        lines.append(line + [_Shown(_number(read(row.cost), style)) for _, read, style in wanted])
+    return lines
+
+
+def _printed(value: Value | None, spread: bool) -> str:
+    return ABSENT if value is None else str(value if spread else replace(value, sd=None))
+
+
+def _number(value: float | None, style: str) -> str:
+    return ABSENT if value is None else format(value, style)
+
+
+def _marks(table: Table) -> dict[str, str]:
+    return {label: f" [{number}]" for number, label in enumerate(table.remarks(), start=1)}
+
+
+def _footnotes(table: Table) -> str:
+    marks = _marks(table)
+    return "\n".join([table.caption(), *(f"{marks[label].strip()} {said}" for label, said in table.remarks().items())])
+
+
+def to_markdown(table: Table) -> str:
+    """A Markdown table, the best in bold, with its caption below."""
+    head, *lines = _grid(table, spread=True, costs=True)
+
+    def line(cells: Iterable[_Shown]) -> str:
+        texts = (cell.text.replace("|", "\\|") for cell in cells)
+        marked = (f"**{text}**" if cell.best else text for text, cell in zip(texts, cells, strict=True))
+        return "| " + " | ".join(marked) + " |"
+
+    rule = "|---|" + "---:|" * (len(head) - 1)
+    return "\n".join(
+        [line(head), rule, *(line(cells) for cells in lines), "", _footnotes(table).replace("\n", "  \n"), ""]
+    )
+
+
+def to_csv(table: Table) -> str:
+    """One line a label; errors with one decimal, standard deviations in columns of their own where there are any."""
+    spread = any(len(row.seeds) > 1 for row in table.rows)
+    titles = [*(column.title for column in table.columns), "mean"] if table.labelled else []
+    sds = [f"{title} sd" for title in titles] if spread else []
+    tail = ["boundaries", "images_per_domain", "batch", "seconds_per_batch", "images_per_second", "peak_memory_mb"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(["label", "method", "seeds", *titles, *sds, *tail, "views", "status", "problems"])
+    for row in table.rows:
+        values = [*row.errors, row.mean] if table.labelled else []
+        means = ["" if value is None else f"{value.mean:.1f}" for value in values]
+        spreads = ["" if value is None or value.sd is None else f"{value.sd:.2f}" for value in values] if spread else []
+        size = [table.boundaries, table.images, table.batch]
+        costs = [row.cost.seconds, row.cost.images_per_second, row.cost.memory, row.cost.views]
+        plain = ["" if cost is None else f"{cost:.4g}" for cost in costs]
+        said = [row.status or ("invalid" if row.problems else "complete"), "; ".join(row.problems)]
+        writer.writerow([row.label, row.method, " ".join(map(str, row.seeds)), *means, *spreads, *size, *plain, *said])
+    return out.getvalue()
+
+
+def to_json(table: Table) -> dict[str, Any]:
+    """Plain data, unrounded; `best` names the labels of each column, the mean last."""
+    return {**asdict(table), "best": [sorted(labels) for labels in table.best], "unit": "percent error"}

@@ -1,0 +1,144 @@
+"""Student, teacher and source: the gate, the averaged views, the moving average and the restore.
+
+Shared by the methods that learn from a mean teacher.
+
+    pseudo_label   the teacher's answer, averaged over views where the source is unsure
+    follow         teacher <- ema teacher + (1 - ema) student
+    restore        each student scalar goes back to its source value with a small probability
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ctta.adapter import Adapter, Normalization, Training
+from ctta.config import setting
+from ctta.errors import InputError
+from ctta.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class MeanTeacherConfig(Normalization, Training):
+    """Settings of every mean teacher."""
+
+    views: int = setting(32, "How many views are averaged where the gate asks for them.", low=1)
+    draw: Literal["batch", "sample"] = setting(
+        "batch", "One draw of a view for the whole batch, or one for each sample."
+    )
+    gate: float = setting(
+        0.92,
+        "Views are averaged while the source's mean confidence is below this; 0 means never, 1 always.",
+        low=0.0,
+        high=1.0,
+    )
+    ema: float = setting(0.999, "How much of itself the teacher keeps at each step.", symbol="beta", low=0.0, high=1.0)
+    restore: float = setting(0.01, "Probability that a student scalar returns to its source value.", low=0.0, high=1.0)
+    symmetric: bool = setting(False, "Consistency loss in both directions, as CoTTA has it on ImageNet.")
+
+
+# CoTTA's values per data set, which DSS follows. Those for clouds are ours.
+MEAN_TEACHER_PRESETS: dict[str, dict[str, Any]] = {
+    "cifar10": {"optimizer": "adam", "lr": 1e-3, "restore": 0.01, "gate": 0.92},
+    "cifar100": {"optimizer": "adam", "lr": 1e-3, "restore": 0.01, "gate": 0.72},
+    "imagenet": {"optimizer": "sgd", "lr": 0.01, "restore": 0.001, "gate": 0.1, "symmetric": True},
+    "clouds": {"optimizer": "adam", "lr": 1e-3, "restore": 0.01, "gate": 0.92, "draw": "sample"},
+}
+
+
+class MeanTeacher(Adapter):
+    """A student that learns, a teacher that follows it slowly, and the source they both start at."""
+
+    config: MeanTeacherConfig
+
+    def build(self) -> None:
+        self.student = self.copy_source()
+        self.teacher = self.copy_source()
+        self.train_on(self.student.parameters())
+
+    def answer(self, x: Tensor) -> Tensor:
+        return self.run(self.teacher, x)
+
+    def pseudo_label(self, x: Tensor) -> tuple[Tensor, int]:
+        """The teacher's logits, and how many views were averaged for them (0: the plain batch)."""
+        views = self.config.views if self._views_wanted(x) else 0
+        return self.averaged(self.teacher, x, views), views
+
+    def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
+        """Mean of the logits over `views` views, each normalised with its own statistics; 0 views: the plain batch."""
+        if views == 0:
+            return self.run(network, x)
+        total = torch.zeros(len(x), self.classes, dtype=x.dtype, device=x.device)
+        for view in self.make_views(x, views):
+            total += self.run(network, view)
+        return total / views
+
+    def follow(self) -> None:
+        """Eq. 9 of the paper: the teacher moves towards the student."""
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), 1 - self.config.ema)
+
+    def restore(self) -> None:
+        """CoTTA's stochastic restore."""
+        pairs = list(zip(self.student.parameters(), self.source_model.parameters(), strict=True))
+        stochastic_restore(pairs, self.config.restore, self.random)
+
+    def _views_wanted(self, x: Tensor) -> bool:
+        """The gate. The source is asked only where its answer can matter."""
+        gate = self.config.gate
+        if gate in (0.0, 1.0):
+            return gate == 1.0
+        (confidence,) = self.check(mean_confidence(self.run(self.source_model, x)))
+        return confidence < gate
+
+
+def mean_confidence(logits: Tensor) -> Tensor:
+    """Batch mean of the largest probability."""
+    return logits.softmax(1).amax(1).mean()
+
+
+@torch.no_grad()
+def stochastic_restore(pairs: Iterable[tuple[Tensor, Tensor]], probability: float, random: Randomness) -> None:
+    """Overwrite each scalar of the first tensor by that of the second with `probability`, independently.
+
+    Indices are drawn with replacement, Poisson(-n log(1 - p)) of them: a scalar is hit at least once with
+    probability p, as with a mask, and the cost is that of the few scalars hit.
+    """
+    if probability == 0:
+        return
+    pairs = list(pairs)
+    if probability == 1:
+        for weights, source in pairs:
+            weights.copy_(source)
+        return
+    sizes = torch.tensor([weights.numel() for weights, _ in pairs], dtype=torch.float64)
+    hits: list[int] = torch.poisson(-sizes * math.log1p(-probability), generator=random.host).long().tolist()
+    for (weights, source), count in zip(pairs, hits, strict=True):
+        if count:
+            index = torch.randint(weights.numel(), (count,), generator=random.device, device=weights.device)
+            weights.put_(index, source.take(index))
+
+
+@torch.no_grad()
+def calibrate_gate(model: nn.Module, source_batches: Iterable[Tensor | Sequence[Tensor]]) -> float:
+    """The gate for a model of one's own: the 5 % quantile of its confidence on source images, minus .05.
+
+    Batches are inputs, or tuples whose first entry is the input. The model is used in eval mode and left as it was.
+    """
+    modes = {module: module.training for module in model.modules()}
+    try:
+        model.eval()
+        confidence = [
+            model(batch if isinstance(batch, Tensor) else batch[0]).softmax(1).amax(1) for batch in source_batches
+        ]
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    if not confidence:
+        raise InputError("The gate is read off source images and there were none. Give at least one batch.")
+    return max(0.0, torch.cat(confidence).float().quantile(0.05).item() - 0.05)

@@ -1,0 +1,172 @@
+"""CoTTA's random view of an image batch, (N, 3, H, W) or (N, 1, H, W) in [0, 1].
+
+In order: five colour jitters in random order (brightness, contrast, saturation, hue, gamma), each clipped; edge padding
+by half the size; a random affine map (rotation, whole-pixel shift, scale); a 5x5 Gaussian blur; centre crop; flip;
+noise; clip.
+
+Padding, affine map, crop and flip are one border-padded `grid_sample`: on square images of 22 px and more the crop
+never reaches past the padding, so the padding is the border value. (On smaller or oblong ones the released code would
+read black there at extreme draws; we read the border.) The sample is two pixels wider on each side, which the blur
+then eats.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ctta.randomness import Randomness
+
+Draw = Literal["batch", "sample"]
+
+BRIGHTNESS = (0.6, 1.4)
+CONTRAST = (0.7, 1.3)
+SATURATION = (0.5, 1.5)
+HUE = (-0.06, 0.06)  # of the whole circle
+GAMMA = (0.7, 1.3)
+ROTATION = 15.0  # degrees either way
+SHIFT = 1 / 16  # of the padded size, either way, to the nearest pixel
+SCALE = (0.9, 1.1)
+BLUR = (0.001, 0.5)  # sigma
+FLIP = 0.5  # probability
+NOISE = 0.005  # standard deviation
+MARGIN = 2  # half the width of the blur kernel
+GREY = (0.2989, 0.587, 0.114)
+
+
+@dataclass(frozen=True)
+class ImageViews:
+    """The view as released: one draw for the whole batch (`draw="batch"`), or one for each image (`draw="sample"`).
+
+    Only the noise is drawn for each pixel either way.
+    """
+
+    draw: Draw = "batch"
+    limits: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
+
+    def __call__(self, x: Tensor, random: Randomness) -> Tensor:
+        rows = 1 if self.draw == "batch" else len(x)
+        x = jitter(x.clamp(0, 1), *_draw_jitter(random, rows))
+        grid, sigma = _draw_geometry(random, rows, *x.shape[2:])
+        x = F.grid_sample(x, grid.to(x).expand(len(x), -1, -1, -1), padding_mode="border", align_corners=False)
+        x = blur(x, sigma.to(x))
+        noise = torch.empty_like(x).normal_(0, NOISE, generator=random.device)
+        return noise.add_(x).clamp_(0, 1)
+
+
+def brightness(x: Tensor, factor: Tensor) -> Tensor:
+    """Scale towards black or white."""
+    return (x * factor).clamp_(0, 1)
+
+
+def contrast(x: Tensor, factor: Tensor) -> Tensor:
+    """Scale the distance to the mean grey of the image."""
+    mean = grey(x.mean((2, 3), keepdim=True))
+    return torch.lerp(mean, x, factor).clamp_(0, 1)
+
+
+def saturation(x: Tensor, factor: Tensor) -> Tensor:
+    """Scale the distance of each pixel to its own grey."""
+    return x if x.shape[1] == 1 else torch.lerp(grey(x), x, factor).clamp_(0, 1)
+
+
+def hue(x: Tensor, shift: Tensor) -> Tensor:
+    """Turn the colour circle by `shift` of a whole turn; value and chroma stay."""
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = x[:, 0:1], x[:, 1:2], x[:, 2:3]
+    high = torch.maximum(torch.maximum(red, green), blue)
+    low = torch.minimum(torch.minimum(red, green), blue)
+    chroma = high - low
+    # The hue in sixths of the circle, times chroma: nothing to divide by, so grey needs no care.
+    after_green = torch.add(blue - red, chroma, alpha=2)
+    after_blue = torch.add(red - green, chroma, alpha=4)
+    turn = torch.where(high == red, green - blue, torch.where(high == green, after_green, after_blue))
+    turn = turn.addcmul_(chroma, 6 * shift)
+    # A channel at offset n is: low + chroma * clamp(||sector - n| - 3| - 1, 0, 1), for shifts up to a third.
+    offsets = torch.tensor([0.0, 2.0, 4.0], dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
+    distance = torch.addcmul(turn, chroma, offsets, value=-1).abs_().sub_(chroma, alpha=3).abs_().sub_(chroma)
+    return torch.minimum(distance.clamp_(min=0), chroma).add_(low)
+
+
+def gamma(x: Tensor, exponent: Tensor) -> Tensor:
+    """Bend the tone curve."""
+    return x**exponent
+
+
+JITTERS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (brightness, contrast, saturation, hue, gamma)
+
+
+def jitter(x: Tensor, order: Tensor, factors: Tensor) -> Tensor:
+    """Apply the five jitters in `order` (R, 5) with `factors` (R, 5); R is 1, or one row an image."""
+    values = factors.to(x).view(len(factors), 5, 1, 1, 1)
+    if len(order) == 1:
+        for kind in order[0].tolist():
+            x = JITTERS[kind](x, values[:, kind])
+        return x
+    x = x.clone()
+    for slot in range(5):
+        for kind, apply in enumerate(JITTERS):
+            rows = (order[:, slot] == kind).nonzero().flatten().to(x.device, non_blocking=True)
+            x.index_copy_(0, rows, apply(x.index_select(0, rows), values[rows, kind]))
+    return x
+
+
+def grey(x: Tensor) -> Tensor:
+    """(N, 3, H, W) to its luma, (N, 1, H, W)."""
+    if x.shape[1] == 1:
+        return x
+    red, green, blue = x[:, 0:1], x[:, 1:2], x[:, 2:3]
+    return (red * GREY[0]).add_(green, alpha=GREY[1]).add_(blue, alpha=GREY[2])
+
+
+def blur(x: Tensor, sigma: Tensor) -> Tensor:
+    """Separable 5-tap Gaussian with one sigma a row (R,); the result is smaller by the margin on each side."""
+    taps = torch.exp(-0.5 * (torch.arange(3, dtype=x.dtype, device=x.device) / sigma[:, None]) ** 2)  # (R, 3)
+    taps = taps / (taps[:, :1] + 2 * taps[:, 1:].sum(1, keepdim=True))
+    near, mid, far = taps.view(-1, 3, 1, 1, 1).unbind(1)
+    for dim in (2, 3):
+        a, b, c, d, e = (x.narrow(dim, start, x.shape[dim] - 2 * MARGIN) for start in range(5))
+        x = (c * near).addcmul_(b + d, mid).addcmul_(a + e, far)
+    return x
+
+
+def sampling_grid(
+    angle: Tensor, shift: Tensor, scale: Tensor, flip: Tensor, height: int, width: int, margin: int = MARGIN
+) -> Tensor:
+    """Where each output pixel reads its input, (R, H + 2 margin, W + 2 margin, 2) for `grid_sample`.
+
+    The image turns by `angle` (radians) about its centre, grows by `scale` and moves by `shift` pixels (R, 2); the
+    result is mirrored where `flip` is set.
+    """
+    rows = torch.arange(height + 2 * margin, dtype=angle.dtype) - margin - (height - 1) / 2
+    columns = torch.arange(width + 2 * margin, dtype=angle.dtype) - margin - (width - 1) / 2
+    sign = torch.where(flip, -1.0, 1.0).to(angle.dtype)
+    x = columns[None, None, :] * sign[:, None, None] - shift[:, 0, None, None]  # (R, 1, W')
+    y = rows[None, :, None] - shift[:, 1, None, None]  # (R, H', 1)
+    cos, sin = (angle.cos() / scale)[:, None, None], (angle.sin() / scale)[:, None, None]
+    return torch.stack([(cos * x + sin * y) * (2 / width), (cos * y - sin * x) * (2 / height)], -1)
+
+
+def _draw_jitter(random: Randomness, rows: int) -> tuple[Tensor, Tensor]:
+    """The order of the five jitters and their factors, a row each."""
+    order = random.uniform(0, 1, 5 * rows).view(rows, 5).argsort(1)
+    ranges = (BRIGHTNESS, CONTRAST, SATURATION, HUE, GAMMA)
+    return order, torch.stack([random.uniform(*limits, rows) for limits in ranges], 1)
+
+
+def _draw_geometry(random: Randomness, rows: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+    """The sampling grid and the blur's sigma, a row each."""
+    angle = random.uniform(-ROTATION, ROTATION, rows) * (math.pi / 180)
+    reach = [SHIFT * (size + 2 * (size // 2)) for size in (width, height)]
+    shift = torch.stack([random.uniform(-limit, limit, rows).round() for limit in reach], 1)
+    scale = random.uniform(*SCALE, rows)
+    sigma = random.uniform(*BLUR, rows)
+    flip = random.uniform(0, 1, rows) < FLIP
+    return sampling_grid(angle, shift, scale, flip, height, width), sigma

@@ -1,0 +1,306 @@
+"""The page: what it says without a browser, and what it does in one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from ctta.records import RunFolder
+from ctta.report import render, write
+from ctta.report.tracks import Split, Track
+from report.fake_run import CLASSES, METHODS, write_fake_run
+
+CHARTS = ("errors", "running", "threshold-0", "selection", "accuracy-0", "calibration-0", "calibration-4")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return write_fake_run(tmp_path_factory.mktemp("run"))
+
+
+@pytest.fixture(scope="module")
+def page(folder: RunFolder) -> str:
+    return render(folder)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found
+    data: dict[str, Any] = json.loads(found[1], parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+    return data
+
+
+def small(path: Path, **options: Any) -> RunFolder:
+    return write_fake_run(path, domains=("gaussian_noise", "fog", "snow"), batches=4, size=50, **options)
+
+
+# Without a browser
+
+
+def test_it_loads_nothing(page: str) -> None:
+    class Loads(HTMLParser):
+        found: list[str]
+
+        def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+            for name, value in attrs:
+                if name in ("src", "href", "action", "data") and not (value or "").startswith(("data:", "#")):
+                    self.found.append(f"{tag} {name}={value}")
+
+    parser = Loads()
+    parser.found = []
+    parser.feed(page)
+    assert parser.found == []
+    assert not re.search(r"https?://|@import|url\(", page)
+
+
+def test_every_chart_is_there_and_has_its_data(page: str) -> None:
+    data = data_of(page)["charts"]
+    for name in CHARTS:
+        assert f'<svg id="{name}" class="chart"' in page
+        assert name in data
+    assert len(data["running"]["steps"]) == 150
+    assert [series["label"] for series in data["errors"]["series"]] == [method.label for method in METHODS.values()]
+
+
+def test_headline_is_computed_from_the_records(page: str) -> None:
+    rows = {row["label"]: row["mean"]["mean"] for row in data_of(page)["table"]["rows"]}
+    words = f"Source errs on {rows['Source']:.1f}\u202f% of images; DSS on {rows['DSS']:.1f}\u202f%."
+    assert f"<h1>{words}</h1>" in page
+
+
+def test_headline_names_the_lowest_error_when_it_is_not_dss(tmp_path: Path) -> None:
+    folder = small(tmp_path)
+    records = folder.records_path("bn_adapt-s0")
+    records.write_text(re.sub(r'"wrong": \d+', '"wrong": 0', records.read_text()))
+    assert "The lowest error in this run is BN Adapt’s, 0.0\u202f%." in render(folder)
+
+
+def test_words_around_the_numbers(page: str) -> None:
+    for words in ("average 16 views", "Why adapt at test time?", "What DSS does", "ctta run experiments/demo.yaml"):
+        assert words in page
+    assert re.search(r"DSS selected [\d.]+\u202f% of the samples\. Of these, [\d.]+\u202f% were right;", page)
+
+
+def test_names_from_outside_are_escaped(tmp_path: Path) -> None:
+    classes = ("<b>bold</b>", "</script><script>alert(1)</script>", *CLASSES[2:])
+    page = render(small(tmp_path, classes=classes))
+    assert "<b>bold" not in page
+    assert "<script>alert" not in page
+    assert "&lt;b&gt;bold" in page
+
+
+def test_classes_without_names_are_numbered(tmp_path: Path) -> None:
+    assert re.search(r"class \d", render(small(tmp_path, classes=())))
+
+
+def test_without_labels_only_what_needs_none_is_shown(tmp_path: Path) -> None:
+    page = render(small(tmp_path, labelled=False))
+    assert set(data_of(page)["charts"]) == {"confidence", "threshold-0", "selection"}
+    assert "This stream has no labels" in page
+    assert "✓" not in page
+    assert 'id="cost"' in page
+
+
+def test_an_unfinished_run(tmp_path: Path) -> None:
+    page = render(small(tmp_path, stop_after={"dss": 6, "cotta": 0}, invalid="tent"))
+    assert "running, 1 of 3 domains" in page
+    assert "waiting" in page
+    assert "invalid: 3 batches had non-finite logits" in page
+    assert "<h1>BN Adapt errs on" in page, "the best of the complete and valid ones"
+    assert len(data_of(page)["charts"]["threshold-0"]["series"][0]["values"]) == 6
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    page = render(small(tmp_path, stop_after=dict.fromkeys(METHODS, 0)))
+    assert "No method is complete yet." in page
+    assert data_of(page)["charts"] == {}
+
+
+def test_several_seeds_are_averaged_and_said_so(tmp_path: Path) -> None:
+    folder = small(tmp_path, seeds=(0, 1), methods=("source", "dss"))
+    page = render(folder)
+    first, second = (next(iter(folder.records(f"dss-s{seed}"))) for seed in (0, 1))
+    shown = data_of(page)["charts"]["threshold-0"]["series"][1]["values"][0]
+    assert shown == pytest.approx((first.info["threshold"] + second.info["threshold"]) / 2)
+    assert "charts show the mean" in page
+
+
+def test_numbers_that_are_not_finite_leave_a_gap(tmp_path: Path) -> None:
+    folder = small(tmp_path, methods=("dss",))
+    lines = folder.records_path("dss-s0").read_text().splitlines()
+    record = json.loads(lines[5])
+    record["info"]["confidence"] = float("nan")
+    lines[5] = json.dumps(record)
+    folder.records_path("dss-s0").write_text("\n".join(lines) + "\n")
+    assert data_of(render(folder))["charts"]["threshold-0"]["series"][0]["values"][5] is None
+
+
+def test_a_long_stream_is_thinned(tmp_path: Path) -> None:
+    folder = write_fake_run(tmp_path, methods=("dss",), domains=("fog",) * 3, batches=700, size=10)
+    page = render(folder)
+    assert len(data_of(page)["charts"]["running"]["steps"]) == 1050
+    assert "Each point is the mean of 2 batches." in page
+
+
+def test_calibration_error_by_hand() -> None:
+    bins = ((10, 8.0, 6), (10, 5.0, 6))  # gaps of 2 and 1 samples in 20
+    empty: tuple[Any, ...] = ()
+    track = Track("x", "x", 1, empty, empty, empty, empty, empty, empty, empty, {}, bins)
+    assert track.calibration_error() == pytest.approx(15.0)
+
+
+def test_running_error_by_hand() -> None:
+    empty: tuple[Any, ...] = ()
+    errors, sizes = (10.0, 20.0, None, 40.0), (10.0, 10.0, 10.0, 5.0)
+    track = Track("x", "x", 1, (0, 1, 2, 3), (0,) * 4, sizes, errors, empty, empty, empty, {}, ())
+    assert track.running_error(2) == (10.0, 15.0, 20.0, 40.0)
+    assert track.running_error(4) == (10.0, 15.0, 15.0, pytest.approx((100 + 200 + 200) / 25))
+
+
+def test_selection_by_hand() -> None:
+    split = Split(n=10, wrong=4, selected=6, selected_wrong=1) + Split(n=10, wrong=2, selected=6, selected_wrong=2)
+    assert split.share == 60.0
+    assert split.selected_accuracy == pytest.approx(75.0)  # 9 of 12
+    assert split.rejected_accuracy == pytest.approx(62.5)  # 5 of 8
+    assert (split + Split(n=1, wrong=None, selected_wrong=None)).rejected_accuracy is None
+
+
+def test_write_puts_the_page_in_the_run_folder(tmp_path: Path) -> None:
+    path = write(small(tmp_path))
+    assert path == tmp_path / "report.html"
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert not list(tmp_path.glob(".*report*"))
+
+
+# In a browser
+
+
+def find_browser() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+@pytest.fixture(scope="module")
+def address(folder: RunFolder) -> str:
+    return write(folder).as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    path = find_browser()
+    if path is None:
+        (pytest.fail if os.environ.get("CTTA_REQUIRE_BROWSER") else pytest.skip)("no Chromium or Chrome on the path")
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=path, args=[*quiet, "--disable-sync", "--no-first-run"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def opened(browser: Browser, address: str) -> Iterator[Page]:
+    """The page from disk; any complaint of the browser fails the test."""
+    context = browser.new_context(viewport={"width": 1200, "height": 900}, color_scheme="light")
+    tab = context.new_page()
+    complaints: list[str] = []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.on("request", lambda request: complaints.append(request.url) if request.url.startswith("http") else None)
+    tab.goto(address)
+    yield tab
+    context.close()
+    assert complaints == []
+
+
+def test_lines_have_a_point_for_each_record(opened: Page, folder: RunFolder) -> None:
+    for name, cells in (("running", [f"{method}-s0" for method in METHODS]), ("threshold-0", ["dss-s0"] * 2)):
+        points = opened.eval_on_selector_all(
+            f"#{name} [data-series] polyline", "all => all.map(line => line.points.numberOfItems)"
+        )
+        assert points == [len(list(folder.records(cell))) for cell in cells]
+    assert opened.locator("#errors g.dot").count() == 5 * 16
+    assert opened.locator("#accuracy-0 .filled").count() == 15
+
+
+def test_the_theme_toggles_and_is_remembered(opened: Page) -> None:
+    ground = "getComputedStyle(document.body).backgroundColor"
+    light = opened.evaluate(ground)
+    opened.click("#theme")
+    dark = opened.evaluate(ground)
+    assert dark != light
+    opened.reload()
+    assert opened.evaluate(ground) == dark
+    opened.click("#theme")
+    assert opened.evaluate(ground) == light
+
+
+def test_it_follows_the_system_theme(browser: Browser, address: str) -> None:
+    grounds = set()
+    for scheme in ("light", "dark"):
+        tab = browser.new_page(color_scheme=scheme)  # type: ignore[arg-type]
+        tab.goto(address)
+        grounds.add(tab.evaluate("getComputedStyle(document.body).backgroundColor"))
+        tab.close()
+    assert len(grounds) == 2
+
+
+def test_the_pointer_shows_values(opened: Page) -> None:
+    assert opened.locator("#tip").is_hidden()
+    opened.locator("#running").hover(position={"x": 400, "y": 150})
+    words = opened.locator("#tip").inner_text()
+    assert re.search(r"batch \d+ · ", words)
+    assert "DSS" in words
+
+
+def test_a_legend_highlights_its_series(opened: Page) -> None:
+    opened.locator('.legend[data-for="running"] li').nth(4).hover()
+    assert opened.locator("#running.focus g.lit").count() == 1
+
+
+@pytest.mark.parametrize("width", [360, 768, 1200])
+def test_nothing_overflows(opened: Page, width: int) -> None:
+    opened.set_viewport_size({"width": width, "height": 800})
+    for details in opened.locator("details").all():
+        details.evaluate("element => { element.open = true }")
+    overflow, room = opened.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
+    assert overflow <= room
+
+
+def test_the_bars_of_the_means_share_a_scale(opened: Page) -> None:
+    opened.set_viewport_size({"width": 360, "height": 800})
+    widths = opened.eval_on_selector_all(".bars .bar-track", "all => all.map(bar => bar.getBoundingClientRect().width)")
+    assert len(set(widths)) == 1
+
+
+def test_the_best_is_bold(opened: Page) -> None:
+    weights = opened.eval_on_selector_all(
+        "table.errors td", "all => all.map(cell => [cell.matches('.best'), +getComputedStyle(cell).fontWeight > 600])"
+    )
+    assert len(weights) == 5 * 16
+    assert all(best == bold for best, bold in weights)
+
+
+def test_chart_text_is_legible_on_a_phone(opened: Page) -> None:
+    opened.set_viewport_size({"width": 360, "height": 800})
+    heights = opened.eval_on_selector_all(
+        "#running text", "all => all.map(text => parseFloat(getComputedStyle(text).fontSize) * text.getCTM().a)"
+    )
+    assert min(heights) >= 10
+
+
+def test_it_is_complete_without_scripts(browser: Browser, address: str) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    tab = context.new_page()
+    tab.goto(address)
+    assert tab.locator("svg.chart").count() == 10
+    assert tab.locator("#theme").is_hidden()
+    context.close()

@@ -1,0 +1,195 @@
+"""Numbers worked by hand on a tiny run: two domains of 20 images, batches of 10."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from ctta import tables
+from ctta.records import Cell, Done, Record, Run, RunFolder
+
+
+class TinyRun:
+    """Writes cells whose wrong answers are given, batch by batch."""
+
+    def __init__(self, path: Path, domains: Sequence[tuple[str, int]] = (("gaussian_noise", 5), ("fog", 5))) -> None:
+        self.folder = RunFolder(path)
+        self.domains = domains
+        self.cells: list[Cell] = []
+
+    def add(
+        self, method: str, wrong: Sequence[int], *, seed: int = 0, label: str = "", done: bool = True, problem: str = ""
+    ) -> TinyRun:
+        cell = Cell(f"{method}-s{seed}", method, label or method.upper(), seed, "", {})
+        self.cells.append(cell)
+        stream = {"dataset": "tiny-c", "domains": [list(domain) for domain in self.domains], "images": 20, "batch": 10}
+        self.folder.write_run(Run("tiny", "abc", {}, stream | {"boundaries": "told"}, tuple(self.cells), {}))
+        records = [self._record(cell, step, count) for step, count in enumerate(wrong)]
+        self.folder.records_path(cell.cell).write_text("".join(json.dumps(asdict(r)) + "\n" for r in records))
+        if done:
+            problems = (problem,) if problem else ()
+            total = sum(wrong)
+            self.folder.write_done(
+                cell.cell, Done(len(wrong), 10 * len(wrong), total, 1.0, 64.0, not problem, problems)
+            )
+        return self
+
+    def _record(self, cell: Cell, step: int, wrong: int) -> Record:
+        name, severity = self.domains[step // 2]
+        info = {"views": 4.0, "forwards": 6.0, "backwards": 1.0}
+        return Record(cell.method, cell.seed, step, name, severity, 10, wrong, 0.5, info, position=step // 2)
+
+    def table(self) -> tables.Table:
+        return tables.build(self.folder)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> TinyRun:
+    return TinyRun(tmp_path)
+
+
+def test_domain_errors_and_their_mean(run: TinyRun) -> None:
+    (row,) = run.add("tent", [1, 3, 6, 6]).table().rows
+    assert [value.mean for value in row.errors if value] == [20.0, 60.0]
+    assert row.mean == tables.Value(40.0, None, 1)
+    assert (row.status, row.problems) == ("", ())
+
+
+def test_cost(run: TinyRun) -> None:
+    (row,) = run.add("tent", [1, 3, 6, 6]).table().rows
+    assert row.cost == tables.Cost(0.5, 20.0, 64.0, 6.0, 1.0, 4.0)
+
+
+def test_seeds_become_mean_and_standard_deviation(run: TinyRun) -> None:
+    (row,) = run.add("dss", [1, 1, 2, 2], seed=0).add("dss", [2, 2, 4, 4], seed=1).table().rows
+    assert row.seeds == (0, 1)
+    first, second = row.errors
+    # 10 and 20 %: mean 15, sample standard deviation sqrt(50)
+    assert first == tables.Value(pytest.approx(15.0), pytest.approx(50**0.5), 2)
+    assert second == tables.Value(pytest.approx(30.0), pytest.approx(200**0.5), 2)
+    # the seeds' own means are 15 and 30 %
+    assert row.mean == tables.Value(pytest.approx(22.5), pytest.approx(112.5**0.5), 2)
+
+
+def test_the_best_of_each_column_and_ties(run: TinyRun) -> None:
+    table = run.add("source", [5, 5, 2, 2]).add("tent", [3, 3, 2, 2]).add("dss", [4, 4, 1, 3]).table()
+    assert table.best == (frozenset({"TENT"}), frozenset({"SOURCE", "TENT", "DSS"}), frozenset({"TENT"}))
+
+
+def test_alone_nobody_is_best(run: TinyRun) -> None:
+    assert run.add("tent", [1, 1, 1, 1]).table().best == (frozenset(),) * 3
+
+
+def test_a_running_cell_shows_complete_domains_only(run: TinyRun) -> None:
+    table = run.add("source", [5, 5, 5, 5]).add("dss", [1, 1, 0], done=False).table()
+    row = table.rows[1]
+    assert row.status == "running, 1 of 2 domains"
+    assert [value and value.mean for value in row.errors] == [10.0, None]
+    assert row.mean is None
+    assert row.cost.memory is None
+    assert table.best == (frozenset({"DSS"}), frozenset(), frozenset())
+
+
+def test_a_domain_is_complete_when_all_its_images_were_seen(run: TinyRun) -> None:
+    (row,) = run.add("dss", [1, 1], done=False).table().rows
+    assert row.status == "running, 1 of 2 domains"
+
+
+def test_a_cell_without_records_waits(run: TinyRun) -> None:
+    table = run.add("dss", [], done=False).table()
+    assert table.rows[0].status == "waiting"
+    assert table.labelled
+    assert "–" in tables.to_markdown(table)
+
+
+def test_some_seeds_still_running(run: TinyRun) -> None:
+    (row,) = run.add("dss", [1, 1, 2, 2]).add("dss", [1, 1], seed=1, done=False).table().rows
+    assert row.status == "running, 1 of 2 seeds"
+    assert row.mean == tables.Value(15.0, None, 1)
+
+
+def test_an_invalid_cell_is_marked_and_never_best(run: TinyRun) -> None:
+    table = run.add("source", [5, 5, 5, 5]).add("bn", [4, 4, 4, 4]).add("tent", [0, 0, 0, 0], problem="NaN").table()
+    assert table.rows[2].remark == "invalid: NaN"
+    assert all(labels == {"BN"} for labels in table.best)
+    assert "[1] invalid: NaN" in tables.to_markdown(table)
+
+
+def test_without_labels_there_are_no_errors(run: TinyRun) -> None:
+    table = run.add("dss", [-1, -1, -1, -1]).table()
+    assert not table.labelled
+    assert table.rows[0].errors == (None, None)
+    assert "gauss" not in tables.to_markdown(table)
+    assert "errors are not known" in table.caption()
+
+
+def test_names_of_domains_that_come_again_or_in_several_severities(tmp_path: Path) -> None:
+    again = TinyRun(tmp_path / "again", [("fog", 5), ("fog", 5)]).add("tent", [1] * 4).table()
+    assert [column.title for column in again.columns] == ["fog", "fog #2"]
+    graded = TinyRun(tmp_path / "graded", [("gaussian_noise", 1), ("gaussian_noise", 2)]).add("tent", [1] * 4).table()
+    assert [column.short for column in graded.columns] == ["gauss 1", "gauss 2"]
+
+
+def test_caption(run: TinyRun) -> None:
+    caption = run.add("tent", [1] * 4).table().caption()
+    assert "Domain boundaries told." in caption
+    assert "20 images a domain." in caption
+    assert "seeds" not in caption
+
+
+def test_csv(run: TinyRun) -> None:
+    table = run.add("tent", [1, 2, 3, 3]).add("dss", [1, 1, 2, 2]).add("dss", [2, 2, 4, 4], seed=1).table()
+    first, second = csv.DictReader(io.StringIO(tables.to_csv(table)))
+    assert (first["label"], first["gaussian_noise"], first["fog"], first["mean"]) == ("TENT", "15.0", "30.0", "22.5")
+    assert (first["mean sd"], first["status"], first["boundaries"]) == ("", "complete", "told")
+    assert (second["seeds"], second["mean"], second["mean sd"]) == ("0 1", "22.5", "10.61")
+    assert (second["seconds_per_batch"], second["images_per_second"], second["peak_memory_mb"]) == ("0.5", "20", "64")
+
+
+def test_markdown(run: TinyRun) -> None:
+    text = tables.to_markdown(run.add("source", [5, 5, 5, 5]).add("a|b", [1, 1, 2, 2]).table())
+    assert text.splitlines()[0] == "|  | gauss | fog | mean | s/batch | images/s | MB | views |"
+    assert "| A\\|B | **10.0** | **20.0** | **15.0** | 0.5 | 20 | 64 | 4 |" in text
+
+
+def test_json_is_plain_data(run: TinyRun) -> None:
+    data = json.loads(json.dumps(tables.to_json(run.add("source", [5] * 4).add("dss", [1] * 4).table())))
+    assert data["best"] == [["DSS"]] * 3
+    assert data["rows"][1]["mean"] == {"mean": 10.0, "sd": None, "seeds": 1}
+    assert data["unit"] == "percent error"
+
+
+PAPER = (
+    *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
+)
+
+
+@pytest.mark.parametrize("width", [40, 80, 100, 120, 160, 200])
+def test_the_terminal_table_fits_and_keeps_the_mean(tmp_path: Path, width: int) -> None:
+    run = TinyRun(tmp_path, [(name, 5) for name in PAPER])
+    for method in ("source", "bn_adapt", "tent", "cotta", "dss"):
+        run.add(method, [1, 2] * 15).add(method, [2, 4] * 15, seed=1)
+    console = Console(width=width, file=io.StringIO(), record=True, color_system=None)
+    console.print(tables.to_rich(run.table(), width))
+    text = console.export_text()
+    assert max(len(line.rstrip()) for line in text.splitlines()) <= width
+    assert "22.5 ± 10.6" in text
+    assert "…" not in text
+    assert ("gauss" in text) == (width >= 80)
+
+
+def test_the_best_is_bold_in_the_terminal(run: TinyRun) -> None:
+    table = run.add("source", [5] * 4).add("[red]", [1] * 4).table()
+    console = Console(width=120, file=io.StringIO(), force_terminal=True)
+    with console.capture() as captured:
+        console.print(tables.to_rich(table, 120))
+    assert "\x1b[1m 10.0" in captured.get() or "\x1b[1m10.0" in captured.get()
+    assert "[RED]" in captured.get(), "a label is never read as markup"
