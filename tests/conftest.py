@@ -1,0 +1,11 @@
+"""Set-up for all tests."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+# The networks here are tiny: a second thread waits longer than it works, above all on a shared machine.
+torch.set_num_threads(1)
+os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
