@@ -10,7 +10,7 @@ import copy
 import logging
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -91,7 +91,8 @@ class Adapter(nn.Module, ABC):
     fields    single fields of the configuration, over preset or config
     """
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # in code and configurations
+    title: ClassVar[str]  # in tables
     config_type: ClassVar[type[Config]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cifar10": {}, "cifar100": {}, "imagenet": {}, "clouds": {}}
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
@@ -407,13 +408,7 @@ class Adapter(nn.Module, ABC):
     def _follow_input(self, x: Tensor) -> None:
         """Without a preset, the first batch decides: clouds, small or large images."""
         if self._preset_by_input and self.batches == 0:
-            name = (
-                "clouds"
-                if x.dim() == 3
-                else "imagenet"
-                if x.dim() == 4 and max(x.shape[2:]) > LARGE_IMAGE
-                else "cifar10"
-            )
+            name = preset_by_input(x.shape)
             if name != self.preset:
                 self._adopt(name, self._from_preset(name))
             log.info("%s: settings of preset %r, by input %s: %s", self.name, name, tuple(x.shape[1:]), self.config)
@@ -509,6 +504,13 @@ class Adapter(nn.Module, ABC):
             {key: value.detach() for key, value in info.items()},
             {key: value.detach() for key, value in samples.items()},
         )
+
+
+def preset_by_input(shape: Sequence[int]) -> str:
+    """The settings that fit a batch of this shape: clouds, small images or large ones."""
+    if len(shape) == 3:
+        return "clouds"
+    return "imagenet" if len(shape) == 4 and max(shape[2:]) > LARGE_IMAGE else "cifar10"
 
 
 def _own_copy(model: nn.Module) -> nn.Module:

@@ -51,8 +51,13 @@ class Config:
             for name in values
             if name not in cls.fields()
         ]
+        known = {
+            name: tuple(value) if isinstance(value, list) else value  # YAML and JSON have lists only
+            for name, value in values.items()
+            if name in cls.fields()
+        }
         try:
-            made = cls(**{name: value for name, value in values.items() if name in cls.fields()})
+            made = cls(**known)
         except ConfigError as error:
             problems.append(str(error))
         if problems:
@@ -102,6 +107,8 @@ def _spell(annotation: Any) -> str:
         return " or ".join(_spell(option) for option in typing.get_args(annotation))
     if typing.get_origin(annotation) is Literal:
         return " or ".join(repr(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        return f"a list, each entry {_spell(typing.get_args(annotation)[0])}"
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "none"}
     return names.get(annotation, str(annotation))
 
@@ -111,6 +118,9 @@ def _fits(value: Any, annotation: Any) -> bool:
         return any(_fits(value, option) for option in typing.get_args(annotation))
     if typing.get_origin(annotation) is Literal:
         return any(value == option and type(value) is type(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        entry = typing.get_args(annotation)[0]  # tuple[entry, ...]
+        return isinstance(value, tuple) and all(_fits(one, entry) for one in value)
     if annotation is float:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     if annotation is int:

@@ -34,6 +34,7 @@ class BNAdapt(Adapter):
     """Normalises with the statistics of the stream."""
 
     name = "bn_adapt"
+    title = "BN Adapt"
     config_type = BNAdaptConfig
     config: BNAdaptConfig
     needs_norm = True

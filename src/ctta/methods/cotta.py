@@ -35,6 +35,7 @@ class CoTTA(MeanTeacher):
     """Learns from an averaged teacher and never forgets the source."""
 
     name = "cotta"
+    title = "CoTTA"
     config_type = CoTTAConfig
     config: CoTTAConfig
     presets = MEAN_TEACHER_PRESETS

@@ -67,6 +67,7 @@ class DSS(MeanTeacher):
     """Splits each batch by a threshold that follows the stream: positive learning on the good part, negative on all."""
 
     name = "dss"
+    title = "DSS"
     config_type = DSSConfig
     config: DSSConfig
     presets = MEAN_TEACHER_PRESETS

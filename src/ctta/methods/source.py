@@ -22,6 +22,7 @@ class Source(Adapter):
     """Predicts and never adapts."""
 
     name = "source"
+    title = "Source"
     config_type = SourceConfig
     config: SourceConfig
 

@@ -31,6 +31,7 @@ class TENT(Adapter):
     """Makes the model sure of what it says."""
 
     name = "tent"
+    title = "TENT"
     config_type = TENTConfig
     config: TENTConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -38,6 +38,7 @@ class TestAug(Adapter):
     __test__ = False
 
     name = "test_aug"
+    title = "Test Aug"
     config_type = TestAugConfig
     config: TestAugConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -1,0 +1,243 @@
+"""The command line: thin verbs over the library. Exit codes: 0 done, 2 something to mend, 130 interrupted."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable
+from importlib.resources import as_file, files
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+import ctta
+from ctta import experiment as experiments
+from ctta import report as reports
+from ctta import runner, tables
+from ctta.corruptions import NAMES, PAPER
+from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
+from ctta.errors import ConfigError, CttaError, nearest
+from ctta.experiment import Experiment
+from ctta.methods import METHODS
+from ctta.records import RunFolder
+
+app = typer.Typer(
+    name="ctta",
+    help="Continual test-time adaptation: keep a trained classifier good while the world around it changes.",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder: records, tables and page.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; the table alone.")]
+AsJson = Annotated[bool, typer.Option("--json", help="The table as JSON on standard output, and nothing else.")]
+Every = Annotated[float, typer.Option(help="Seconds between checkpoints.", hidden=True)]
+
+
+@app.command(epilog="Example:  ctta demo --out runs/demo")
+def demo(
+    out: Out = None,
+    fresh: Annotated[bool, typer.Option(help="Remove an earlier run in the folder first.")] = False,
+    change: Set = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+) -> None:
+    """Five methods over fifteen corruptions on the embedded data; ends with a table and a page. About two minutes."""
+    out = out or Path("runs/demo")
+    if fresh and (out / "run.json").is_file():
+        shutil.rmtree(out)
+    with as_file(files("ctta.assets").joinpath("demo.yaml")) as path:
+        experiment = experiments.load(path, change or [])
+    _execute(experiment, RunFolder(out), quiet=quiet, as_json=as_json, every=30.0)
+
+
+@app.command(epilog="Example:  ctta run experiment.yaml --out runs/mine --set data.images=500")
+def run(
+    experiment: Annotated[Path, typer.Argument(help="A YAML file; see `ctta check`.")],
+    out: Out = None,
+    change: Set = None,
+    quiet: Quiet = False,
+    as_json: AsJson = False,
+    checkpoint_seconds: Every = 30.0,
+) -> None:
+    """Run an experiment. Stopped or killed, the same command goes on where it was."""
+    loaded = experiments.load(experiment, change or [])
+    folder = RunFolder(out or Path("runs") / loaded.name)
+    _execute(loaded, folder, quiet=quiet, as_json=as_json, every=checkpoint_seconds)
+
+
+@app.command(epilog="Example:  ctta report runs/demo")
+def report(
+    folder: Annotated[Path, typer.Argument(help="A run folder, complete or not.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make table and page again from what a run folder holds."""
+    _show(RunFolder(folder), as_json=as_json)
+
+
+@app.command("list", epilog="Examples:  ctta list methods    ctta list methods dss    ctta list corruptions")
+def list_(
+    what: Annotated[str, typer.Argument(help="methods or corruptions")] = "methods",
+    name: Annotated[str | None, typer.Argument(help="One of them: its settings.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """What there is: methods with their settings, corruptions."""
+    if what == "corruptions":
+        rows = [{"corruption": one, "set": "paper" if one in PAPER else "extra"} for one in NAMES]
+    elif what == "methods" and name is None:
+        rows = [{"method": key, "title": kind.title, "what it is": _summary(kind)} for key, kind in METHODS.items()]
+    elif what == "methods":
+        if name not in METHODS:
+            raise ConfigError(f"There is no method {name!r}. {nearest(str(name), METHODS)}")
+        columns = ("field", "accepted", "default", "meaning")
+        rows = [dict(zip(columns, row, strict=True)) for row in METHODS[str(name)].config_type.describe()]
+    else:
+        raise ConfigError(f"There is no list of {what!r}. {nearest(what, ['methods', 'corruptions'])}")
+    if as_json:
+        print(json.dumps(rows))
+    else:
+        Console().print(_plain_table(rows))
+
+
+@app.command(epilog="Example:  ctta corrupt photos/ out/ --corruption fog,snow --severity 1-5")
+def corrupt(
+    source: Annotated[Path, typer.Argument(metavar="IN", help="A folder of images, an .npz, or the CIFAR pickles.")],
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Where the corrupted set goes.")],
+    corruption: Annotated[str, typer.Option(help="all, paper, extra, or names with commas.")] = "all",
+    severity: Annotated[str, typer.Option(help="1-5, 5, or 1,3,5.")] = "1-5",
+    preset: Annotated[str | None, typer.Option(help="Constants: cifar or imagenet; by image size without it.")] = None,
+    seed: Annotated[int, typer.Option(help="Seed of the corruptions.")] = 0,
+    form: Annotated[str, typer.Option("--format", help="cifar-c, imagenet-c, or auto.")] = "auto",
+    frost: Annotated[Path | None, typer.Option(help="A folder with the public frost photographs.")] = None,
+    quiet: Quiet = False,
+) -> None:
+    """Write a corrupted set in the public formats (CIFAR-C, ImageNet-C). Stopped, the same command goes on."""
+    plan = plan_corruption(
+        source, out, parse_corruptions(corruption), parse_severities(severity), preset, seed, form, frost
+    )
+    console = Console(stderr=True, quiet=quiet)
+    console.print(plan.describe())
+    with _bar(console, quiet) as bar:
+        task = bar.add_task("corrupting", total=plan.total)
+        for state in plan.run():
+            bar.update(task, completed=state.done, description=f"{state.corruption} {state.severity}")
+    console.print(f"Done: {out}")
+
+
+@app.command(epilog="Example:  ctta check experiment.yaml")
+def check(
+    experiment: Annotated[Path, typer.Argument(help="A YAML file.")],
+    change: Set = None,
+) -> None:
+    """Look at everything before hours are spent: settings, data, model, one batch through the model."""
+    loaded = experiments.load(experiment, change or [])
+    stream, model = loaded.data.stream(), loaded.model.load()
+    batch = next(iter(stream))
+    adapter = ctta.Source(model)
+    error = (adapter(batch.x).argmax(1) != batch.y).float().mean().item()
+    console = Console()
+    sizes = f"{len(stream.domains)} domains, {len(stream)} batches of up to {loaded.data.batch}"
+    console.print(f"data     {loaded.data.dataset}: {sizes}, images {tuple(batch.x.shape[1:])}")
+    console.print(f"model    {adapter.classes} classes; source error on the first batch {100 * error:.1f} %")
+    for cell in loaded.cells(batch.x.shape):
+        console.print(f"cell     {cell.cell}: {cell.method}, preset {cell.preset}, seed {cell.seed}")
+    console.print(f"All is well. Next:  ctta run {experiment}")
+
+
+def main() -> None:
+    """Errors that a user can mend are one message, not a traceback."""
+    try:
+        app()
+    except CttaError as error:
+        Console(stderr=True).print(f"[bold red]error[/] {_escape(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _execute(experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json: bool, every: float) -> None:
+    console = Console(stderr=True)
+    quiet = quiet or as_json
+    command = shlex.join(["ctta", *sys.argv[1:]])
+    worked = False
+    try:
+        with _bar(console, quiet) as bar:
+            task = bar.add_task("starting", total=None)
+            for state in runner.execute(experiment, folder, checkpoint_seconds=every, command=command):
+                worked = True
+                what = f"{state.cell.label}: {state.record.domain}"
+                bar.update(task, completed=state.done, total=state.total, description=what)
+    except KeyboardInterrupt:
+        console.print(f"\nStopped. What was done is kept in {folder.path}; the same command goes on from there.")
+        raise typer.Exit(130) from None
+    if not worked and not quiet:
+        console.print(f"All of it was done before, in {folder.path}.")
+    _show(folder, as_json=as_json)
+
+
+def _show(folder: RunFolder, *, as_json: bool) -> None:
+    """Table on the terminal; tables and page in the folder."""
+    table = tables.build(folder)
+    (folder.path / "table.csv").write_text(tables.to_csv(table))
+    (folder.path / "table.md").write_text(tables.to_markdown(table))
+    page = reports.write(folder)
+    if as_json:
+        print(json.dumps({**tables.to_json(table), "report": str(page)}))
+        return
+    console = Console()
+    console.print(tables.to_rich(table, console.width))
+    console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
+
+
+def _bar(console: Console, quiet: bool) -> Progress:
+    return Progress(
+        TextColumn("{task.description:<28}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        _Rate(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+        console=console,
+        disable=quiet,
+    )
+
+
+class _Rate(ProgressColumn):
+    """Batches a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:.1f}/s" if task.speed else "-/s")
+
+
+def _plain_table(rows: Iterable[dict[str, Any]]) -> Table:
+    rows = list(rows)
+    table = Table(*rows[0], box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*(_escape(str(value)) for value in row.values()))
+    return table
+
+
+def _summary(kind: type[ctta.Adapter]) -> str:
+    return (kind.__doc__ or "").splitlines()[0]
+
+
+def _escape(text: str) -> str:
+    return text.replace("[", "\\[")

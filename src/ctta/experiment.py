@@ -1,0 +1,261 @@
+"""An experiment: data, model, methods and seeds, as typed and frozen settings from strict YAML.
+
+Unknown keys, wrong types and bad ranges are all reported at once. The hash of the resolved experiment is the identity
+of a run: finished work is skipped, a killed run goes on where it was, and a changed one cannot be resumed by mistake.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import yaml
+from torch import nn
+
+from ctta.adapter import preset_by_input
+from ctta.config import Config, setting
+from ctta.corruptions import EXTRA, NAMES, PAPER
+from ctta.errors import ConfigError, InputError, nearest
+from ctta.layers import Normalized
+from ctta.methods import METHODS
+from ctta.models.load import embedded_model, from_factory
+from ctta.records import Cell
+from ctta.streams.cifar_c import cifar_c_stream
+from ctta.streams.corrupted import corrupted_stream
+from ctta.streams.embedded import fashion_mnist
+from ctta.streams.stream import Stream
+
+DOMAIN_SETS = {"paper": PAPER, "extra": EXTRA, "all": NAMES}
+
+
+@dataclass(frozen=True)
+class Data(Config):
+    """What the stream is made of."""
+
+    dataset: Literal["embedded", "arrays", "cifar_c"] = setting(
+        "embedded", "Fashion-MNIST from the package, an .npz of clean images, or a folder of CIFAR-C files."
+    )
+    path: str | None = setting(None, "Where the data are; not for the embedded set.")
+    domains: Literal["paper", "extra", "all"] | tuple[str, ...] = setting(
+        "paper", "Corruptions in order: the paper's fifteen, the four extra, all, or a list of names."
+    )
+    severity: int = setting(5, "Severity of every domain; 0 is clean.", low=0, high=5)
+    images: int | None = setting(None, "Images a domain; all without it.", low=1)
+    batch: int = setting(200, "Batch size.", low=1)
+    seed: int = setting(0, "Seed of the corruptions.", low=0)
+    constants: Literal["cifar", "imagenet"] = setting("cifar", "Which set of corruption constants.")
+    boundaries: Literal["told", "hidden"] = setting("told", "Whether a method is told where a domain starts.")
+    cache: str | None = setting(None, "A folder that keeps corrupted images; made anew without it.")
+
+    def names(self) -> tuple[str, ...]:
+        """The domains in order."""
+        return DOMAIN_SETS[self.domains] if isinstance(self.domains, str) else self.domains
+
+    def problems(self) -> list[str]:
+        """What the types alone do not tell."""
+        found = [
+            f"There is no corruption {name!r}. {nearest(name, NAMES)}" for name in self.names() if name not in NAMES
+        ]
+        if self.dataset != "embedded" and self.path is None:
+            found.append(f"The data set {self.dataset!r} needs a path.")
+        if not self.names():
+            found.append("The list of domains is empty. Name at least one corruption.")
+        return found
+
+    def stream(self) -> Stream:
+        """Open the data."""
+        pairs = [(name, self.severity) for name in self.names()]
+        if self.dataset == "cifar_c":
+            return cifar_c_stream(Path(self.path or ""), pairs, batch=self.batch, images=self.images)
+        images, labels, classes = fashion_mnist() if self.dataset == "embedded" else _arrays(Path(self.path or ""))
+        return corrupted_stream(
+            images[: self.images],
+            labels[: self.images],
+            pairs,
+            batch=self.batch,
+            preset=self.constants,
+            seed=self.seed,
+            classes=classes,
+            cache=Path(self.cache) if self.cache else None,
+        )
+
+
+@dataclass(frozen=True)
+class Model(Config):
+    """The source model."""
+
+    name: Literal["embedded"] | None = setting("embedded", "A model by name.")
+    factory: str | None = setting(None, "Any model: package.module:function, instead of a name.")
+    mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
+    std: tuple[float, ...] | None = setting(None, "Standard deviation of the same.")
+
+    def load(self) -> nn.Module:
+        """The model, in eval mode, for images in [0, 1]."""
+        model = from_factory(self.factory) if self.factory else embedded_model()
+        if self.mean is not None and self.std is not None:
+            model = Normalized(model, self.mean, self.std)
+        return model.eval()
+
+
+@dataclass(frozen=True)
+class Method:
+    """One row of the table: a method, its preset and the fields that differ from it."""
+
+    method: str
+    label: str
+    preset: str | None
+    fields: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """Data, model, methods and seeds."""
+
+    name: str
+    data: Data
+    model: Model
+    methods: tuple[Method, ...]
+    seeds: tuple[int, ...] = (0,)
+    notes: tuple[str, ...] = ()
+
+    def asdict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+    def identity(self) -> str:
+        """A hash of all that decides the numbers."""
+        decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
+        decisive["data"].pop("cache")
+        return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
+
+    def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
+        """Every method with every seed, with its settings resolved for batches of this shape."""
+        made = []
+        for method in self.methods:
+            kind = METHODS[method.method]
+            preset = preset_by_input(shape) if method.preset in (None, "paper") else method.preset
+            config = kind.config_type.make({**kind.presets[preset], **method.fields}).asdict()
+            stem = _slug(method.label)
+            made += [Cell(f"{stem}-s{seed}", method.method, method.label, seed, preset, config) for seed in self.seeds]
+        return tuple(made)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Read a YAML file; overrides are `data.images=500`."""
+    try:
+        data = yaml.safe_load(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"There is no experiment {path}. Give the path of a YAML file.") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{path} is not YAML: {error}") from error
+    if not isinstance(data, dict):
+        raise ConfigError(f"{path} must hold a mapping with 'data', 'model' and 'methods'. Got {type(data).__name__}.")
+    return make(override(data, overrides), name=path.stem)
+
+
+def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
+    """Apply `section.field=value`; the value is YAML. `method.field` sets the field for every method that has it."""
+    for text in overrides:
+        key, equals, value = text.partition("=")
+        section, dot, name = key.partition(".")
+        if not equals:
+            raise ConfigError(f"An override reads section.field=value. Got {text!r}.")
+        parsed = yaml.safe_load(value)
+        if not dot:
+            data = {**data, key: parsed}
+        elif section == "method":
+            data = {**data, "methods": [_with_field(entry, name, parsed) for entry in data.get("methods", [])]}
+        else:
+            data = {**data, section: {**(data.get(section) or {}), name: parsed}}
+    return data
+
+
+def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
+    """From plain data; all mistakes are reported together."""
+    problems: list[str] = []
+    known = ("name", "data", "model", "methods", "seeds", "notes")
+    problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
+    stream = _section(Data, "data", data.get("data", {}), problems)
+    model = _section(Model, "model", data.get("model", {}), problems)
+    if stream is not None:
+        problems += [f"data: {problem}" for problem in stream.problems()]
+    methods = _methods(data.get("methods", list(METHODS)), problems)
+    seeds = data.get("seeds", [0])
+    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
+        problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
+    if problems or stream is None or model is None:
+        raise ConfigError("\n".join(problems))
+    notes = tuple(str(note) for note in data.get("notes", []))
+    return Experiment(str(data.get("name", name)), stream, model, methods, tuple(seeds), notes)
+
+
+def _section(kind: type[Any], name: str, values: Any, problems: list[str]) -> Any:
+    if not isinstance(values, Mapping):
+        problems.append(f"{name} must be a mapping. Got {values!r}.")
+        return None
+    try:
+        return kind.make(values)
+    except ConfigError as error:
+        problems += [f"{name}: {line}" for line in str(error).splitlines()]
+        return None
+
+
+def _methods(entries: Any, problems: list[str]) -> tuple[Method, ...]:
+    if not isinstance(entries, list) or not entries:
+        problems.append(f"methods must be a list of names or mappings, at least one. Got {entries!r}.")
+        return ()
+    made = [one for entry in entries if (one := _method(entry, problems)) is not None]
+    labels = [method.label for method in made]
+    for label in sorted({label for label in labels if labels.count(label) > 1}):
+        problems.append(f"methods: two rows are called {label!r}. Give each a label of its own.")
+    return tuple(made)
+
+
+def _method(entry: Any, problems: list[str]) -> Method | None:
+    entry = {"method": entry} if isinstance(entry, str) else entry
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
+        problems.append(f"methods: an entry is a name, or a mapping with 'method' and fields. Got {entry!r}.")
+        return None
+    name = entry["method"]
+    if name not in METHODS:
+        problems.append(f"methods: There is no method {name!r}. {nearest(name, METHODS)}")
+        return None
+    kind, preset = METHODS[name], entry.get("preset")
+    fields = {key: value for key, value in entry.items() if key not in ("method", "label", "preset")}
+    if preset not in (None, "paper", *kind.presets):
+        problems.append(f"methods: {name} has no preset {preset!r}. {nearest(str(preset), [*kind.presets, 'paper'])}")
+    try:
+        kind.config_type.make(fields)
+    except ConfigError as error:
+        problems += [f"methods: {line}" for line in str(error).splitlines()]
+    return Method(name, str(entry.get("label", kind.title)), preset, fields)
+
+
+def _with_field(entry: Any, name: str, value: Any) -> Any:
+    mapping = {"method": entry} if isinstance(entry, str) else dict(entry)
+    kind = METHODS.get(mapping.get("method", ""))
+    return {**mapping, name: value} if kind is not None and name in kind.config_type.fields() else entry
+
+
+def _slug(label: str) -> str:
+    kept = "".join(letter if letter.isalnum() else "-" for letter in label.lower())
+    return "-".join(part for part in kept.split("-") if part)
+
+
+def _arrays(path: Path) -> tuple[Any, Any, tuple[str, ...]]:
+    """`images` and `labels` of an .npz file."""
+    try:
+        with np.load(path) as stored:
+            classes = tuple(str(name) for name in stored["classes"]) if "classes" in stored.files else ()
+            return stored["images"], stored["labels"].astype(np.int64), classes
+    except FileNotFoundError as error:
+        raise InputError(
+            f"There is no file {path}. Give an .npz with 'images', uint8 (N, H, W, 3), and 'labels'."
+        ) from error
+    except (KeyError, ValueError, OSError) as error:
+        raise InputError(f"{path} cannot be used ({error}). It must be an .npz with 'images' and 'labels'.") from error

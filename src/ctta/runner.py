@@ -1,0 +1,293 @@
+"""The loop: a stream through an adapter, a record a batch; and what makes it safe to interrupt.
+
+Records are flushed batch by batch. The adapter's state is saved every so many seconds. After a crash the batches since
+then are computed again and must equal the records that are there already; then the run goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import resource
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import ctta
+from ctta import checkpoint
+from ctta.adapter import Adapter, Step
+from ctta.errors import StateError
+from ctta.experiment import Experiment
+from ctta.methods import METHODS
+from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
+from ctta.streams.stream import Batch, Stream
+
+SHOWN = 6  # images a domain that are kept for the report
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is."""
+
+    cell: Cell
+    record: Record
+    done: int  # batches, over all cells
+    total: int
+
+
+@dataclass
+class Gallery:
+    """A few images of the last batch of every domain, with the answers before and after adaptation."""
+
+    kept: dict[int, dict[str, Any]] = field(default_factory=dict)  # by position in the stream
+
+    def keep(self, adapter: Adapter, batch: Batch, step: Step) -> None:
+        n = min(SHOWN, len(batch.x))
+        selected = step.samples.get("selected", torch.full((len(batch.x),), -1))
+        self.kept[batch.position] = {
+            "images": (batch.x[:n] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy(),
+            "position": np.full(n, batch.position),
+            "label": batch.y[:n].cpu().numpy(),
+            "source": adapter.source(batch.x[:n].to(step.logits.device)).argmax(1).cpu().numpy(),
+            "adapted": step.logits[:n].argmax(1).cpu().numpy(),
+            "confidence": step.samples["confidence"][:n].double().cpu().numpy(),
+            "selected": selected[:n].long().cpu().numpy(),
+        }
+
+    def samples(self) -> Samples:
+        rows = [self.kept[position] for position in sorted(self.kept)]
+        return Samples(**{name: np.concatenate([row[name] for row in rows]) for name in rows[0]})
+
+    @classmethod
+    def before(cls, samples: Samples | None, position: int) -> Gallery:
+        """What an earlier attempt kept of the domains before this one."""
+        gallery = cls()
+        if samples is not None:
+            for one in sorted({int(p) for p in samples.position if p < position}):
+                rows = samples.position == one
+                gallery.kept[one] = {name: values[rows] for name, values in asdict(samples).items()}
+        return gallery
+
+
+def evaluate(
+    adapter: Adapter, stream: Stream, *, start: int = 0, tell: bool = True, gallery: Gallery | None = None
+) -> Iterator[Record]:
+    """One record a batch, from batch `start` on. `tell` says whether the adapter learns where a domain starts."""
+    device, _ = adapter.placement
+    for batch in stream.batches(start):
+        if batch.first and tell:
+            adapter.begin_domain()
+        x = batch.x.to(device)
+        began = time.perf_counter()
+        step = adapter.step(x)
+        answer = step.logits.argmax(1).cpu()
+        seconds = time.perf_counter() - began
+        if gallery is not None and batch.last:
+            gallery.keep(adapter, batch, step)
+        yield _record(adapter, batch, step, answer, seconds)
+
+
+def execute(
+    experiment: Experiment, folder: RunFolder, *, checkpoint_seconds: float = 30.0, command: str = ""
+) -> Iterator[Progress]:
+    """Run every cell that is not complete; yields after every batch. What is done stays done."""
+    stream, model = experiment.data.stream(), experiment.model.load()
+    images, _ = stream.domains[0].load(0, 1)
+    cells = experiment.cells((1, images.shape[3], *images.shape[1:3]))
+    _claim(folder, experiment, stream, cells, command)
+    total = len(stream) * len(cells)
+    done = 0
+    for cell in cells:
+        if folder.done(cell.cell) is None:
+            for record in _run_cell(experiment, folder, cell, stream, model, checkpoint_seconds):
+                yield Progress(cell, record, done + record.step + 1, total)
+        done += len(stream)
+
+
+def environment() -> dict[str, Any]:
+    """What the numbers were made with."""
+    return {
+        "ctta": ctta.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "processor": _processor(),
+        "threads": torch.get_num_threads(),
+        "device": "cpu",
+        "date": datetime.now(UTC).date().isoformat(),
+    }
+
+
+def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tuple[Cell, ...], command: str) -> None:
+    """Write the head of a new run folder; refuse one that holds another experiment."""
+    identity = experiment.identity()
+    if (folder.path / "run.json").is_file():
+        found = folder.run()
+        if found.identity != identity:
+            raise StateError(
+                f"{folder.path} holds another experiment: {_difference(found.experiment, experiment.asdict())}. "
+                "Give another --out, or remove the folder."
+            )
+        return
+    data = experiment.data
+    about = {
+        "dataset": data.dataset,
+        "domains": [[domain.name, domain.severity] for domain in stream.domains],
+        "images": len(stream.domains[0]),
+        "batch": data.batch,
+        "boundaries": data.boundaries,
+        "classes": list(stream.classes),
+    }
+    run = Run(
+        experiment.name, identity, experiment.asdict(), about, cells, environment(), command, notes=experiment.notes
+    )
+    folder.write_run(run)
+
+
+def _run_cell(
+    experiment: Experiment, folder: RunFolder, cell: Cell, stream: Stream, model: torch.nn.Module, every: float
+) -> Iterator[Record]:
+    """One cell from where it was to its end."""
+    memory = PeakMemory()
+    kind = METHODS[cell.method]
+    adapter = kind(model, kind.config_type.make(cell.config), seed=cell.seed)
+    path = folder.path / "checkpoints" / f"{cell.cell}.pt"
+    saved = checkpoint.load(path)
+    if saved is not None:
+        adapter.load_state_dict(saved.state)
+    start = saved.step if saved else 0
+    known = _whole_records(folder, cell.cell)
+    gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
+    tell = experiment.data.boundaries == "told"
+    last_save = time.monotonic()
+    with folder.records_path(cell.cell).open("a") as file:
+        for record in evaluate(adapter, stream, start=start, tell=tell, gallery=gallery):
+            if record.step < len(known):
+                _must_equal(record, known[record.step], folder)
+            else:
+                file.write(json.dumps(asdict(record)) + "\n")
+                file.flush()
+            if time.monotonic() - last_save > every:
+                if gallery.kept:
+                    folder.write_samples(cell.cell, gallery.samples())
+                checkpoint.save(path, adapter, record.step + 1)
+                last_save = time.monotonic()
+            yield record
+    folder.write_samples(cell.cell, gallery.samples())
+    records = list(folder.records(cell.cell))
+    folder.write_done(
+        cell.cell,
+        Done(
+            batches=len(records),
+            n=sum(record.n for record in records),
+            wrong=sum(record.wrong for record in records),
+            seconds=sum(record.seconds for record in records),
+            peak_memory=memory.megabytes(),
+        ),
+    )
+    path.unlink(missing_ok=True)
+
+
+def _whole_records(folder: RunFolder, cell: str) -> list[Record]:
+    """The records that are there; a line that a crash cut short is taken off the file."""
+    path = folder.records_path(cell)
+    if path.is_file():
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if whole != content:
+            with path.open("r+b") as file:
+                file.truncate(len(whole))
+    return list(folder.records(cell))
+
+
+def _must_equal(record: Record, known: Record, folder: RunFolder) -> None:
+    # Both sides go through JSON, so that numbers are compared as they are stored.
+    found = Record(**json.loads(json.dumps(asdict(record))))
+    expected = Record(**json.loads(json.dumps(asdict(known))))
+    if not found.same(expected):
+        raise StateError(
+            f"Batch {record.step} of {record.method}, computed again, differs from its record in {folder.path}. Code, "
+            "threads or libraries have changed since. Run again in a new folder."
+        )
+
+
+def _record(adapter: Adapter, batch: Batch, step: Step, answer: Tensor, seconds: float) -> Record:
+    right = answer == batch.y
+    selected = step.samples["selected"].cpu().bool() if "selected" in step.samples else None
+    names, values = list(step.info), [value.double().cpu() for value in step.info.values()]
+    return Record(
+        method=adapter.name,
+        seed=adapter.seed,
+        step=batch.step,
+        domain=batch.domain,
+        severity=batch.severity,
+        n=len(answer),
+        wrong=int((~right).sum()),
+        seconds=round(seconds, 6),
+        info=dict(zip(names, torch.stack(values).tolist(), strict=True)),
+        position=batch.position,
+        selected=None if selected is None else int(selected.sum()),
+        selected_wrong=None if selected is None else int((selected & ~right).sum()),
+        bins=_bins(step.samples["confidence"].double().cpu(), right),
+    )
+
+
+def _bins(confidence: Tensor, right: Tensor) -> tuple[tuple[int, float, int], ...]:
+    """Samples, sum of confidence and correct answers in each of the equal-width bins."""
+    which = (confidence * BINS).long().clamp(0, BINS - 1)
+    counts, sums, correct = (
+        torch.bincount(which, weights, minlength=BINS).tolist() for weights in (None, confidence, right.double())
+    )
+    return tuple((int(n), total, int(good)) for n, total, good in zip(counts, sums, correct, strict=True))
+
+
+def _difference(old: Any, new: Any, path: str = "") -> str:
+    """Where two experiments part, in words."""
+    old, new = json.loads(json.dumps(old)), json.loads(json.dumps(new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = [
+            _difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            for key in {**old, **new}
+            if old.get(key) != new.get(key)
+        ]
+        return ", ".join(part for part in parts if part)
+    return f"{path} was {old!r}, is {new!r}"
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+class PeakMemory:
+    """How much memory the process took beyond what it had when this was made."""
+
+    def __init__(self) -> None:
+        with suppress(OSError):
+            Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
+        self.start = _resident("VmRSS")
+
+    def megabytes(self) -> float:
+        return round(max(0.0, _resident("VmHWM") - self.start), 1)
+
+
+def _resident(field_name: str) -> float:
+    with suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith(field_name):
+                return float(line.split()[1]) / 1024
+    scale = 2**20 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale

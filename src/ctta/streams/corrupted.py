@@ -1,0 +1,82 @@
+"""Clean labelled images, corrupted on the fly.
+
+Image i of a domain is the same for every batch size, start and run. With `cache`, a domain's images are made once and
+kept there; the files are mapped, not read, so memory stays bounded.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ctta.corruptions import corrupt
+from ctta.errors import InputError
+from ctta.streams.stream import Images, Labels, Stream
+
+CHUNK = 500  # images that are corrupted at a time while a cache is filled
+
+
+@dataclass(frozen=True)
+class CorruptedDomain:
+    """One corruption at one severity over clean images; severity 0 leaves them as they are."""
+
+    name: str
+    severity: int
+    images: Images
+    labels: Labels
+    preset: str
+    seed: int
+    cache: Path | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def load(self, start: int, stop: int) -> tuple[Images, Labels]:
+        if self.severity == 0:
+            images = self.images[start:stop]
+        elif self.cache is not None:
+            images = np.load(self._cached(self.cache), mmap_mode="r")[start:stop]
+        else:
+            images = self._make(start, stop)
+        return images, self.labels[start:stop]
+
+    def _make(self, start: int, stop: int) -> Images:
+        clean = self.images[start:stop]
+        return corrupt(clean, self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=start)
+
+    def _cached(self, folder: Path) -> Path:
+        """The file with the whole domain, made if it is not there."""
+        path = folder / f"{self.name}-{self.severity}-{self.preset}-seed{self.seed}-{len(self)}.npy"
+        if not path.exists():
+            folder.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(f".{os.getpid()}.part")
+            made = np.lib.format.open_memmap(temporary, "w+", np.uint8, self.images.shape)
+            for start in range(0, len(self), CHUNK):
+                made[start : start + CHUNK] = self._make(start, min(start + CHUNK, len(self)))
+            made.flush()
+            temporary.replace(path)
+        return path
+
+
+def corrupted_stream(
+    images: Images,
+    labels: Labels,
+    domains: Sequence[tuple[str, int]],
+    *,
+    batch: int,
+    preset: str = "cifar",
+    seed: int = 0,
+    classes: Sequence[str] = (),
+    cache: Path | None = None,
+) -> Stream:
+    """A stream over (corruption, severity) pairs, all made from the same clean images."""
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
+        raise InputError(f"Images must be uint8 (N, H, W, 3). Got {images.dtype} {images.shape}.")
+    if len(images) != len(labels) or not len(images):
+        raise InputError(f"There must be one label an image, and at least one. Got {len(images)} and {len(labels)}.")
+    made = tuple(CorruptedDomain(name, severity, images, labels, preset, seed, cache) for name, severity in domains)
+    return Stream(made, batch, tuple(classes))

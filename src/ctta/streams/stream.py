@@ -1,0 +1,108 @@
+"""Batch, Domain, Stream: labelled data in the order in which the adapter meets it.
+
+A stream can be walked again and again and is the same each time. `batches(start=k)` begins at batch k without making
+the ones before it. Only one batch is in memory, however long the stream is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from ctta.errors import ConfigError
+
+Images = NDArray[np.uint8]  # (N, H, W, 3)
+Labels = NDArray[np.int64]  # (N,)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A few samples of one domain. Labels go round the adapter, never through it."""
+
+    x: Tensor  # (N, 3, H, W), float32 in [0, 1]
+    y: Tensor  # (N,)
+    domain: str
+    severity: int
+    position: int  # which domain of the stream
+    step: int  # which batch of the stream
+    first: bool  # whether it opens its domain
+    last: bool  # whether it closes it
+
+
+class Domain(Protocol):
+    """One stretch of the stream."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def severity(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def load(self, start: int, stop: int) -> tuple[Images, Labels]:
+        """Samples start .. stop - 1, the same ones whatever else is loaded."""
+        ...
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Domains one after the other, cut into batches; the last batch of a domain may be smaller."""
+
+    domains: tuple[Domain, ...]
+    batch: int
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.batch < 1:
+            raise ConfigError(f"A batch must hold at least 1 sample. Got {self.batch}.")
+
+    def __len__(self) -> int:
+        return sum(self._count(domain) for domain in self.domains)
+
+    def __iter__(self) -> Iterator[Batch]:
+        return self.batches()
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        """Batch `start` and all that follow."""
+        step = 0
+        for position, domain in enumerate(self.domains):
+            count = self._count(domain)
+            for number in range(max(0, start - step), count):
+                yield self._batch(domain, position, number, step + number, count)
+            step += count
+
+    def position(self, step: int) -> int:
+        """Which domain holds batch `step`; past the end, the number of domains."""
+        for position, domain in enumerate(self.domains):
+            step -= self._count(domain)
+            if step < 0:
+                return position
+        return len(self.domains)
+
+    def _batch(self, domain: Domain, position: int, number: int, step: int, count: int) -> Batch:
+        images, labels = domain.load(number * self.batch, min((number + 1) * self.batch, len(domain)))
+        return Batch(
+            to_tensor(images),
+            torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)),
+            domain.name,
+            domain.severity,
+            position,
+            step,
+            first=number == 0,
+            last=number == count - 1,
+        )
+
+    def _count(self, domain: Domain) -> int:
+        return -(-len(domain) // self.batch)
+
+
+def to_tensor(images: Images) -> Tensor:
+    """uint8 (N, H, W, 3) to float32 (N, 3, H, W) in [0, 1]."""
+    return torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)

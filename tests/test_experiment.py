@@ -1,0 +1,103 @@
+"""Strict configuration: all mistakes at once, identity, overrides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from ctta import METHODS
+from ctta import experiment as experiments
+from ctta.corruptions import PAPER
+from ctta.errors import ConfigError
+
+ROOT = Path(__file__).parents[1]
+GOOD = {"data": {"images": 20, "batch": 10}, "methods": ["source", {"method": "dss", "views": 2}]}
+
+
+def test_five_mistakes_are_five_messages():
+    with pytest.raises(ConfigError) as caught:
+        experiments.make(
+            {
+                "dta": {},
+                "data": {"severity": 9, "domains": ["fogg"], "bach": 3},
+                "methods": ["tentt", {"method": "dss", "lr": "fast"}],
+                "seeds": "all",
+            }
+        )
+    text = str(caught.value)
+    for words in (
+        "no section 'dta'. Did you mean 'data'?",
+        "'severity' of Data must be a whole number, at least 0 and at most 5. Got 9",
+        "no field 'bach'. Did you mean 'batch'?",
+        "no method 'tentt'. Did you mean 'tent'?",
+        "'lr' of DSSConfig must be a number",
+        "seeds must be a list",
+    ):
+        assert words in text, text
+
+
+def test_names_are_checked():
+    with pytest.raises(ConfigError, match=r"no corruption 'fogg'. Did you mean 'fog'\?"):
+        experiments.make({"data": {"domains": ["fogg"]}})
+    with pytest.raises(ConfigError, match="needs a path"):
+        experiments.make({"data": {"dataset": "cifar_c"}})
+    with pytest.raises(ConfigError, match="two rows are called 'DSS'"):
+        experiments.make({"methods": ["dss", {"method": "dss", "views": 2}]})
+
+
+def test_defaults_and_cells():
+    made = experiments.make(GOOD | {"seeds": [0, 1]}, name="mine")
+    assert made.name == "mine"
+    assert made.data.names() == PAPER
+    cells = made.cells((10, 3, 32, 32))
+    assert [cell.cell for cell in cells] == ["source-s0", "source-s1", "dss-s0", "dss-s1"]
+    assert cells[2].config["views"] == 2
+    assert cells[2].config["gate"] == 0.92
+    assert made.cells((10, 3, 224, 224))[2].config["gate"] == 0.1
+
+
+def test_identity_is_what_decides_the_numbers():
+    same = experiments.make({**GOOD, "name": "other", "notes": ["x"]})
+    assert experiments.make(GOOD).identity() == same.identity()
+    assert experiments.make(GOOD).identity() != experiments.make(GOOD | {"seeds": [1]}).identity()
+    cached = experiments.make({**GOOD, "data": {**GOOD["data"], "cache": "somewhere"}})
+    assert cached.identity() == same.identity()
+
+
+def test_overrides():
+    data = experiments.override(GOOD, ["data.images=7", "method.views=3", "seeds=[4, 5]", "data.domains=[fog]"])
+    made = experiments.make(data)
+    assert made.data.images == 7
+    assert made.seeds == (4, 5)
+    assert made.data.names() == ("fog",)
+    assert [method.fields for method in made.methods] == [{}, {"views": 3}]
+    with pytest.raises(ConfigError, match=r"section\.field=value"):
+        experiments.override(GOOD, ["data.images"])
+
+
+def test_every_shipped_experiment_loads():
+    paths = [*ROOT.glob("experiments/**/*.yaml"), ROOT / "src/ctta/assets/demo.yaml"]
+    assert len(paths) >= 1
+    for path in paths:
+        made = experiments.load(path)
+        assert made.cells((1, 3, 32, 32))
+
+
+def test_broken_files(tmp_path):
+    with pytest.raises(ConfigError, match="no experiment"):
+        experiments.load(tmp_path / "none.yaml")
+    path = tmp_path / "a.yaml"
+    path.write_text("data: [1, 2")
+    with pytest.raises(ConfigError, match="is not YAML"):
+        experiments.load(path)
+    path.write_text("- a")
+    with pytest.raises(ConfigError, match="must hold a mapping"):
+        experiments.load(path)
+
+
+def test_plain_data_round_trips():
+    made = experiments.make(GOOD)
+    assert yaml.safe_load(yaml.safe_dump(made.asdict()["data"]["images"])) == 20
+    assert set(METHODS) >= {method.method for method in made.methods}
