@@ -1,0 +1,166 @@
+"""The command line as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from ctta import METHODS
+from ctta.corruptions import NAMES
+
+TESTS = Path(__file__).parent
+SPEC = {
+    "data": {"domains": ["fog", "contrast"], "images": 40, "batch": 20},
+    "model": {"name": None, "factory": "tiny:network"},
+    "methods": ["source", {"method": "dss", "views": 2, "gate": 1.0}],
+}
+
+
+def start(*arguments, **options):
+    code = "from ctta.cli import main; main()"
+    environment = {**os.environ, "PYTHONPATH": str(TESTS), "COLUMNS": "160"}
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def ctta(*arguments):
+    process = start(*arguments)
+    out, err = process.communicate(timeout=120)
+    return process.returncode, out, err
+
+
+@pytest.fixture
+def spec(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(SPEC))
+    return path
+
+
+def test_help_has_an_example_for_every_verb():
+    code, out, _ = ctta("--help")
+    assert code == 0
+    for verb in ("demo", "run", "report", "list", "corrupt", "check"):
+        assert verb in out
+        code, page, _ = ctta(verb, "--help")
+        assert code == 0
+        assert "Example" in page
+
+
+def test_run_ends_with_table_and_page(tmp_path, spec):
+    code, out, err = ctta("run", spec, "--out", tmp_path / "run")
+    assert code == 0, err
+    assert "Source" in out
+    assert "DSS" in out
+    assert "report.html" in out
+    assert {"report.html", "table.csv", "table.md", "run.json", "dss-s0.jsonl"} <= {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+    assert "ctta run" in json.loads((tmp_path / "run" / "run.json").read_text())["command"]
+    code, out, err = ctta("run", spec, "--out", tmp_path / "run")
+    assert "done before" in err
+
+
+def test_json_is_json_and_nothing_else(tmp_path, spec):
+    code, out, err = ctta("run", spec, "--out", tmp_path / "run", "--json", "--set", "data.images=20")
+    assert code == 0
+    assert err == ""
+    table = json.loads(out)
+    assert Path(table["report"]).is_file()
+    code, again, _ = ctta("report", tmp_path / "run", "--json")
+    assert json.loads(again) == table
+
+
+def test_mistakes_are_messages_not_tracebacks(tmp_path):
+    path = tmp_path / "bad.yaml"
+    path.write_text(json.dumps({"data": {"sverity": 3}, "methods": ["dsss"]}))
+    code, _, err = ctta("run", path)
+    assert code == 2
+    assert "Did you mean 'severity'?" in err
+    assert "Did you mean 'dss'?" in err
+    assert "Traceback" not in err
+    code, _, err = ctta("report", tmp_path)
+    assert code == 2
+    assert "not a run folder" in err
+    code, _, err = ctta("list", "nothing")
+    assert code == 2
+
+
+def test_check_says_what_would_run(spec):
+    code, out, err = ctta("check", spec)
+    assert code == 0, err
+    assert "2 domains, 4 batches" in out
+    assert "dss-s0" in out
+    assert f"ctta run {spec}" in out.replace("\n", "")
+
+
+def test_lists():
+    assert set(METHODS) == {row["method"] for row in json.loads(ctta("list", "methods", "--json")[1])}
+    assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
+    fields = {row["field"] for row in json.loads(ctta("list", "methods", "dss", "--json")[1])}
+    assert {"lambda_", "delta", "threshold", "temperature", "alpha", "parts", "views", "gate"} <= fields
+
+
+def test_ctrl_c_keeps_what_was_done(tmp_path, spec):
+    process = start("run", spec, "--out", tmp_path / "run", "--set", "data.images=2000", "--quiet")
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "run").glob("*.jsonl")) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in err
+    assert "Traceback" not in err
+    assert any(path.read_text().count("\n") for path in (tmp_path / "run").glob("*.jsonl"))
+
+
+def test_corrupt_writes_the_public_formats(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "clean.npz", images=images, labels=np.arange(6))
+    code, _, err = ctta("corrupt", tmp_path / "clean.npz", tmp_path / "out", "--corruption", "fog,contrast")
+    assert code == 0, err
+    assert np.load(tmp_path / "out" / "fog.npy").shape == (30, 32, 32, 3)
+    assert np.load(tmp_path / "out" / "labels.npy").tolist() == list(range(6)) * 5
+    (tmp_path / "tree" / "n01").mkdir(parents=True)
+    Image.fromarray(np.zeros((224, 224, 3), np.uint8)).save(tmp_path / "tree" / "n01" / "a.png")
+    code, _, err = ctta("corrupt", tmp_path / "tree", tmp_path / "c", "--corruption", "fog", "--severity", "5")
+    assert code == 0, err
+    assert (tmp_path / "c" / "fog" / "5" / "n01" / "a.JPEG").is_file()
+    code, _, err = ctta("corrupt", tmp_path / "none", tmp_path / "d", "--corruption", "fogg")
+    assert code == 2
+    assert "Did you mean 'fog'?" in err
+
+
+def test_a_corrupted_set_runs_as_a_stream(tmp_path):
+    images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
+    np.savez(tmp_path / "clean.npz", images=images, labels=np.arange(6))
+    assert ctta("corrupt", tmp_path / "clean.npz", tmp_path / "c", "--corruption", "fog", "-q")[0] == 0
+    spec = SPEC | {"data": {"dataset": "cifar_c", "path": str(tmp_path / "c"), "domains": ["fog"], "batch": 3}}
+    (tmp_path / "s.yaml").write_text(json.dumps(spec))
+    code, out, err = ctta("run", tmp_path / "s.yaml", "--out", tmp_path / "run", "--json")
+    assert code == 0, err
+    assert json.loads(out)
+
+
+@pytest.mark.slow
+def test_the_demo(tmp_path):
+    """The whole of it at a tenth of its size, with the embedded model: adaptation must help."""
+    code, out, err = ctta("demo", "--out", tmp_path / "demo", "--json", "--set", "data.images=100", "--set", "method.views=1")
+    assert code == 0, err
+    rows = {row["label"]: row["mean"] for row in json.loads(out)["rows"]}
+    assert set(rows) == {"Source", "BN Adapt", "TENT", "CoTTA", "DSS"}
