@@ -160,7 +160,9 @@ def test_a_corrupted_set_runs_as_a_stream(tmp_path):
 @pytest.mark.slow
 def test_the_demo(tmp_path):
     """The whole of it at a tenth of its size, with the embedded model: adaptation must help."""
-    code, out, err = ctta("demo", "--out", tmp_path / "demo", "--json", "--set", "data.images=100", "--set", "method.views=1")
+    code, out, err = ctta(
+        "demo", "--out", tmp_path / "demo", "--json", "--set", "data.images=100", "--set", "method.views=1"
+    )
     assert code == 0, err
     rows = {row["label"]: row["mean"] for row in json.loads(out)["rows"]}
     assert set(rows) == {"Source", "BN Adapt", "TENT", "CoTTA", "DSS"}

@@ -9,8 +9,11 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 
 import ctta
+from ctta import experiment as experiments
+from ctta.cli import app
 
 README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
@@ -38,3 +41,14 @@ def test_the_docstrings_examples_run():
         assert result.failed == 0, name
         tried += result.attempted
     assert tried > 0
+
+
+def test_the_readme_s_experiment_is_valid():
+    (text,) = re.findall(r"```yaml\n(.*?)```", README.read_text(), re.DOTALL)
+    made = experiments.make(yaml.safe_load(text))
+    assert len(made.cells((1, 3, 32, 32))) == 12
+
+
+def test_the_readme_s_commands_exist():
+    verbs = set(re.findall(r"^ctta (\w+)", README.read_text(), re.MULTILINE))
+    assert verbs == {command.name or command.callback.__name__ for command in app.registered_commands}

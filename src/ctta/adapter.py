@@ -264,6 +264,7 @@ class Adapter(nn.Module, ABC):
         """One optimiser step. A loss or gradient that is not finite never reaches the weights: the step is skipped."""
         assert self.optimizer is not None
         self.check()
+        self.optimizer.zero_grad(set_to_none=True)  # an interrupted batch may have left some
         loss.backward()  # type: ignore[no-untyped-call]
         self._turn.backwards += 1
         gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]

@@ -141,7 +141,7 @@ def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tup
         return
     data = experiment.data
     about = {
-        "dataset": data.dataset,
+        "dataset": "Fashion-MNIST (embedded)" if data.dataset == "embedded" else data.dataset,
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
         "images": len(stream.domains[0]),
         "batch": data.batch,
