@@ -203,6 +203,8 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
         return
     console = Console()
     console.print(tables.to_rich(table, console.width))
+    for note in folder.run().notes:
+        console.print(note, soft_wrap=True)
     console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
 
 

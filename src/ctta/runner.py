@@ -6,6 +6,8 @@ then are computed again and must equal the records that are there already; then 
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import platform
 import resource
@@ -101,8 +103,10 @@ def execute(
 ) -> Iterator[Progress]:
     """Run every cell that is not complete; yields after every batch. What is done stays done."""
     stream, model = experiment.data.stream(), experiment.model.load()
-    images, _ = stream.domains[0].load(0, 1)
-    cells = experiment.cells((1, images.shape[3], *images.shape[1:3]))
+    x = next(iter(stream)).x
+    with torch.no_grad():
+        model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
+    cells = experiment.cells(x.shape)
     _claim(folder, experiment, stream, cells, command)
     total = len(stream) * len(cells)
     done = 0
@@ -276,6 +280,9 @@ class PeakMemory:
     """How much memory the process took beyond what it had when this was made."""
 
     def __init__(self) -> None:
+        gc.collect()
+        with suppress(OSError, AttributeError):
+            ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier cells freed goes back to the system
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
         self.start = _resident("VmRSS")
