@@ -47,6 +47,15 @@ def test_names_are_checked():
         experiments.make({"methods": ["dss", {"method": "dss", "views": 2}]})
 
 
+def test_model_names_are_checked():
+    with pytest.raises(ConfigError, match=r"no model 'wrn28'. Did you mean 'wrn28_10'\?"):
+        experiments.make({"model": {"name": "wrn28"}})
+    with pytest.raises(ConfigError, match="belong together"):
+        experiments.make({"model": {"mean": [0.5, 0.5, 0.5]}})
+    with pytest.raises(ConfigError, match="needs its weights"):
+        experiments.make({"model": {"name": "wrn28_10"}}).model.load()
+
+
 def test_defaults_and_cells():
     made = experiments.make(GOOD | {"seeds": [0, 1]}, name="mine")
     assert made.name == "mine"

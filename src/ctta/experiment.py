@@ -23,7 +23,8 @@ from ctta.corruptions import EXTRA, NAMES, PAPER
 from ctta.errors import ConfigError, InputError, nearest
 from ctta.layers import Normalized
 from ctta.methods import METHODS
-from ctta.models.load import embedded_model, from_factory
+from ctta.models import MODELS, embedded_model, from_factory
+from ctta.models import load as load_model
 from ctta.records import Cell
 from ctta.streams.cifar_c import cifar_c_stream
 from ctta.streams.corrupted import corrupted_stream
@@ -89,17 +90,35 @@ class Data(Config):
 class Model(Config):
     """The source model."""
 
-    name: Literal["embedded"] | None = setting("embedded", "A model by name.")
+    name: str | None = setting("embedded", "'embedded', a name from ctta.models.MODELS, or 'timm:...' and its like.")
+    weights: str | None = setting(None, "The file with its weights; not for the embedded model.")
     factory: str | None = setting(None, "Any model: package.module:function, instead of a name.")
     mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
     std: tuple[float, ...] | None = setting(None, "Standard deviation of the same.")
 
     def load(self) -> nn.Module:
         """The model, in eval mode, for images in [0, 1]."""
+        if self.name is not None and self.name != "embedded" and not self.factory:
+            return load_model(self.name, self.weights, mean=self.mean, std=self.std)
         model = from_factory(self.factory) if self.factory else embedded_model()
         if self.mean is not None and self.std is not None:
             model = Normalized(model, self.mean, self.std)
         return model.eval()
+
+    def problems(self) -> list[str]:
+        """What the types alone do not tell."""
+        found = (
+            ["mean and std belong together: give both, or neither."]
+            if (self.mean is None) != (self.std is None)
+            else []
+        )
+        if self.factory is None:
+            known = [*MODELS, "embedded"]
+            if self.name is None:
+                found.append("Give a name or a factory.")
+            elif self.name not in known and ":" not in self.name:
+                found.append(f"There is no model {self.name!r}. {nearest(self.name, known)}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -182,8 +201,8 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = _section(Data, "data", data.get("data", {}), problems)
     model = _section(Model, "model", data.get("model", {}), problems)
-    if stream is not None:
-        problems += [f"data: {problem}" for problem in stream.problems()]
+    for section, values in (("data", stream), ("model", model)):
+        problems += [f"{section}: {problem}" for problem in values.problems()] if values is not None else []
     methods = _methods(data.get("methods", list(METHODS)), problems)
     seeds = data.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):

@@ -1,1 +1,109 @@
-"""One file a family."""
+"""One file a family. To add one: write the file, add its lines here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+
+from ctta.models.cifar_resnet import cifar_resnet
+from ctta.models.entry import Checkpoint, ModelEntry
+from ctta.models.load import embedded_model, find, from_factory, load
+from ctta.models.resnet import resnet18, resnet50
+from ctta.models.resnext import resnext29
+from ctta.models.small_resnet import small_resnet
+from ctta.models.ttt_resnet import resnet26
+from ctta.models.wide_resnet import wide_resnet
+
+__all__ = ["MODELS", "Checkpoint", "ModelEntry", "embedded_model", "find", "from_factory", "load"]
+
+# Mean and standard deviation, as those used them who trained the weights.
+RAW = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
+HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
+CIFAR100 = ((0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761))
+
+# What the weights were trained on and by whom, and where they are.
+STANDARD = (
+    "CIFAR-10, RobustBench 'Standard'",
+    "RobustBench's 'Standard' is at https://drive.google.com/file/d/1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC; it arrives as "
+    "natural.pt.tar, and any name will do.",
+)
+AUGMIX10 = (
+    "CIFAR-10, AugMix",
+    "RobustBench's 'Hendrycks2020AugMix_WRN' is at https://drive.google.com/file/d/1wy7gSRsUZzCzj8QhmTbcnwmES_2kkNph.",
+)
+AUGMIX100 = (
+    "CIFAR-100, AugMix",
+    "RobustBench's 'Hendrycks2020AugMix_ResNeXt' is at "
+    "https://drive.google.com/file/d/1ocnHbvDdOBLvgNr6K7vEYL08hUdkD1Rv.",
+)
+TORCHVISION = (
+    "ImageNet, torchvision",
+    "They are at https://download.pytorch.org/models/: resnet18-f37072fd.pth, resnet50-0676ba61.pth (IMAGENET1K_V1).",
+)
+TTT = (
+    "CIFAR-10, test-time training",
+    "https://github.com/yueatsprograms/ttt_cifar_release trains them; its ckpt.pth can be given as it is.",
+)
+EMBEDDED = (
+    "Fashion-MNIST, normalisation inside",
+    "ctta.models.embedded_model() is this network with the weights that come with the package.",
+)
+
+WRN28_10 = Checkpoint("RobustBench Standard", "6ed1c75dad63e8ebdbef365020dd1a7eee5e79cf8a1438bd3bdc3b9c7aab3d44", 5.22)
+RESNET18 = Checkpoint("resnet18 IMAGENET1K_V1", "f37072fd", 30.24)
+RESNET50 = (
+    Checkpoint("resnet50 IMAGENET1K_V1", "0676ba61", 23.87),
+    Checkpoint("resnet50 IMAGENET1K_V2", "11ad3fa6", 19.14),
+)
+
+
+def akamaster(depth: int, sha256: str, error: float) -> ModelEntry:
+    """CIFAR-10, shortcuts without weights."""
+    page = "https://github.com/akamaster/pytorch_resnet_cifar10"
+    known = (Checkpoint(f"akamaster's resnet{depth}", sha256, error),)
+    source = f"They are in pretrained_models/ of {page}."
+    return ModelEntry(partial(cifar_resnet, depth), 10, *IMAGENET, 32, "CIFAR-10, akamaster", source, known)
+
+
+def chenyaofo(depth: int, num_classes: int, sha256: str = "", error: float = 0.0) -> ModelEntry:
+    """CIFAR-10 or CIFAR-100, shortcuts of 1x1 convolutions."""
+    page = "https://github.com/chenyaofo/pytorch-cifar-models"
+    known = (Checkpoint(f"chenyaofo's cifar{num_classes}_resnet{depth}", sha256, error),) if sha256 else ()
+    source = f"They are at {page}." if sha256 else f"None are public; {page} has those of other depths."
+    normalization = CIFAR10 if num_classes == 10 else CIFAR100
+    builder = partial(cifar_resnet, depth, shortcut="B")
+    return ModelEntry(builder, num_classes, *normalization, 32, f"CIFAR-{num_classes}, chenyaofo", source, known)
+
+
+MODELS: Mapping[str, ModelEntry] = MappingProxyType(
+    {
+        "wrn28_10": ModelEntry(partial(wide_resnet, 28, 10), 10, *RAW, 32, *STANDARD, (WRN28_10,)),
+        "wrn40_2": ModelEntry(partial(wide_resnet, 40, 2), 10, *HALF, 32, *AUGMIX10),
+        "resnext29": ModelEntry(resnext29, 100, *HALF, 32, *AUGMIX100),
+        "resnet18": ModelEntry(resnet18, 1000, *IMAGENET, 224, *TORCHVISION, (RESNET18,)),
+        "resnet50": ModelEntry(resnet50, 1000, *IMAGENET, 224, *TORCHVISION, RESNET50),
+        "resnet26": ModelEntry(resnet26, 10, *HALF, 32, *TTT),
+        "resnet26_gn": ModelEntry(partial(resnet26, groups=8), 10, *HALF, 32, *TTT),
+        "cifar_resnet20": akamaster(20, "12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8", 8.22),
+        "cifar_resnet32": akamaster(32, "d509ac18", 7.37),
+        "cifar_resnet44": akamaster(44, "014dd654", 6.90),
+        "cifar_resnet56": akamaster(56, "4bfd9763", 6.61),
+        "cifar_resnet110": akamaster(110, "1d1ed7c2", 6.32),
+        "cifar_resnet20_b": chenyaofo(20, 10, "4118986f", 7.40),
+        "cifar_resnet32_b": chenyaofo(32, 10, "ef93fc4d", 6.47),
+        "cifar_resnet44_b": chenyaofo(44, 10, "2a3cabcb", 5.99),
+        "cifar_resnet56_b": chenyaofo(56, 10, "187c023a", 5.63),
+        "cifar_resnet110_b": chenyaofo(110, 10),
+        "cifar100_resnet20_b": chenyaofo(20, 100, "23dac2f1", 31.17),
+        "cifar100_resnet32_b": chenyaofo(32, 100, "84213ce6", 29.84),
+        "cifar100_resnet44_b": chenyaofo(44, 100, "ffe32858", 28.37),
+        "cifar100_resnet56_b": chenyaofo(
+            56, 100, "f2eff4c8461ca1e0d39af83a65f7243bf7d29ec421efee3064bcee93a3caaa73", 27.37
+        ),
+        "cifar100_resnet110_b": chenyaofo(110, 100),
+        "small_resnet": ModelEntry(small_resnet, 10, *RAW, 32, *EMBEDDED),
+    }
+)

@@ -1,15 +1,86 @@
-"""Models by name, with their weights and their normalisation."""
+"""Models by name, with their weights and their normalisation. Nothing is downloaded."""
 
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping, Sequence
+from functools import cache
 from importlib.resources import as_file, files
+from pathlib import Path
 
+import torch
 from safetensors.torch import load_file
-from torch import nn
+from torch import Tensor, nn
 
-from ctta.errors import ConfigError
+import ctta.models  # for its table, which is read when a function is called
+from ctta.errors import ConfigError, ModelError, nearest
+from ctta.layers import Normalized
+from ctta.models.entry import ModelEntry
 from ctta.models.small_resnet import small_resnet
+from ctta.models.weights import read_state, rename, sha256, short, take_normalization
+
+PROVIDERS = {
+    "timm": "ctta.models.timm_models",
+    "torchvision": "ctta.models.torchvision_models",
+    "hf": "ctta.models.huggingface_models",
+}
+SHOWN = 3  # keys of each kind in a message
+RELATED = 0.3  # a share of fitting keys below which a model is not worth naming
+
+
+def load(
+    name: str,
+    weights: str | Path | None = None,
+    num_classes: int | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """A trained model, in eval mode, for images in [0, 1].
+
+    `name` is one of `ctta.models.MODELS`, or `timm:...`, `torchvision:...`, `hf:...`. `weights` is a file; for the last
+    three it may be "pretrained", which takes the package's own weights from its local cache. Mean and standard
+    deviation are those given here, else those saved beside the weights, else those of the model's entry.
+    """
+    entry = find(name)
+    if (mean is None) != (std is None):
+        raise ConfigError("mean and std belong together: give both, or neither.")
+    if entry.pretrained and weights == "pretrained":
+        with torch.random.fork_rng(devices=[]):
+            state = dict(entry.pretrained())
+    elif weights is None or weights == "pretrained":
+        own = " or weights='pretrained'" if entry.pretrained else ""
+        raise ConfigError(
+            f"{name!r} needs its weights, and nothing is downloaded. Give weights='path/to/file'{own}. {entry.source}"
+        )
+    else:
+        state = read_state(weights)
+        if name in ctta.models.MODELS:
+            _check_identity(name, weights)
+    with torch.random.fork_rng(devices=[]):  # fresh weights are overwritten, so they cost no random numbers
+        model = entry.build(num_classes)
+    wanted = {key: value.shape for key, value in model.state_dict().items()}
+    state = rename(state, wanted)
+    saved = take_normalization(state, wanted)
+    if report := _mismatch(wanted, state):
+        raise ModelError(f"The weights do not fit {name!r}. {report} {_suggestion(state)}")
+    model.load_state_dict(state, strict=False)
+    if mean is None or std is None:
+        mean, std = saved or (entry.mean, entry.std)
+    raw = not any(mean) and all(value == 1 for value in std)
+    return (model if raw else Normalized(model, mean, std)).eval()
+
+
+def find(name: str) -> ModelEntry:
+    """A model's entry: classes, mean, standard deviation, input size."""
+    provider, colon, rest = name.partition(":")
+    if colon and provider in PROVIDERS:
+        entry: ModelEntry = importlib.import_module(PROVIDERS[provider]).entry(rest)
+        return entry
+    if name not in ctta.models.MODELS:
+        raise ConfigError(
+            f"There is no model {name!r}. {nearest(name, ctta.models.MODELS)} Or {':..., '.join(PROVIDERS)}:..."
+        )
+    return ctta.models.MODELS[name]
 
 
 def embedded_model() -> nn.Module:
@@ -33,3 +104,61 @@ def from_factory(spec: str) -> nn.Module:
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The factory {spec!r} must return a torch.nn.Module. It gave {type(model).__name__}.")
     return model
+
+
+def _check_identity(name: str, path: str | Path) -> None:
+    """A public file belongs to one entry: under another the keys may fit while the normalisation is wrong."""
+    digest = sha256(path)
+    for owner, entry in ctta.models.MODELS.items():
+        for checkpoint in entry.checkpoints:
+            if digest.startswith(checkpoint.sha256) and owner != name:
+                raise ModelError(
+                    f"{path} is {checkpoint.name}, with {checkpoint.error} % clean error. It belongs to {owner!r}, not "
+                    f"to {name!r}: write load({owner!r}, weights=...)."
+                )
+
+
+def _mismatch(wanted: Mapping[str, torch.Size], state: Mapping[str, Tensor]) -> str:
+    """What is missing, unexpected or of another shape; empty if all fits."""
+    missing = [key for key in wanted if key not in state and _counts(key)]
+    unexpected = [key for key in state if key not in wanted and _counts(key)]
+    shapes = [
+        f"{key} {tuple(state[key].shape)} in the file, {tuple(shape)} in the model"
+        for key, shape in wanted.items()
+        if key in state and state[key].shape != shape
+    ]
+    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    return " ".join(
+        f"{len(keys)} {kind}: {'; '.join(keys[:SHOWN])}{' ...' if len(keys) > SHOWN else ''}."
+        for kind, keys in kinds.items()
+        if keys
+    )
+
+
+def _suggestion(state: Mapping[str, Tensor]) -> str:
+    """The known model that the tensors fit best."""
+    found = {short(key): value.shape for key, value in state.items() if _counts(key)}
+    heads = [shape[0] for shape in found.values() if len(shape) == 2]
+    known = [(name, entry.num_classes) for name, entry in ctta.models.MODELS.items()]
+    best, share, fitting = known[0], 0.0, 0
+    for candidate in known + [(name, heads[-1]) for name, _ in known if heads]:
+        shapes = _shapes(*candidate)
+        fit = sum(found.get(key) == shape for key, shape in shapes.items())
+        if 2 * fit / (len(shapes) + len(found)) > share:
+            best, share, fitting = candidate, 2 * fit / (len(shapes) + len(found)), fit
+    if share < RELATED:
+        return "They fit no model known here. Build yours and pass it to the adapter, or name a factory."
+    fits = f"{fitting} of the file's {len(found)} tensors fit it"
+    return f"The nearest known model is {best[0]!r} with num_classes={best[1]}: {fits}."
+
+
+@cache
+def _shapes(name: str, num_classes: int) -> dict[str, torch.Size]:
+    with torch.device("meta"):
+        model = ctta.models.MODELS[name].build(num_classes)
+    return {key: value.shape for key, value in model.state_dict().items() if _counts(key)}
+
+
+def _counts(key: str) -> bool:
+    """Old files lack BatchNorm's batch counters, and nothing here reads them."""
+    return not key.endswith("num_batches_tracked")

@@ -1,0 +1,54 @@
+"""What a line of the table of models says."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from ctta.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A public file of weights."""
+
+    name: str  # as its authors call it
+    sha256: str  # or its first digits, where the public name carries no more
+    error: float  # on the clean test set, in percent
+
+
+@dataclass(frozen=True)
+class ModelEntry:
+    """A network, and what belongs to its public weights."""
+
+    builder: Callable[..., nn.Module]  # takes num_classes
+    num_classes: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    input_size: int  # pixels
+    note: str  # the data it was trained on, and by whom
+    source: str  # where to get the weights
+    checkpoints: tuple[Checkpoint, ...] = ()
+    pretrained: Callable[[], Mapping[str, Tensor]] | None = None  # a package's own weights, from its local cache
+
+    def build(self, num_classes: int | None = None) -> nn.Module:
+        """The network with fresh weights."""
+        return self.builder(num_classes=self.num_classes if num_classes is None else num_classes)
+
+
+def require(module: str, extra: str) -> Any:
+    """An optional package's module, or an error that says what to install."""
+    package = module.partition(".")[0]
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"This model needs {package} ({error}). Install it: pip install 'ctta[{extra}]'.") from error
+    except (ImportError, RuntimeError, OSError) as error:
+        raise ConfigError(
+            f"{package} is installed but cannot be imported ({error}). Versions must match torch's: "
+            f"pip install --upgrade 'ctta[{extra}]'."
+        ) from error

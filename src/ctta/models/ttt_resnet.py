@@ -1,0 +1,62 @@
+"""ResNet-26 of Sun et al., "Test-Time Training with Self-Supervision", ICML 2020, for 32x32 images.
+
+Blocks activate first. A shortcut that changes shape averages 2x2 pixels and adds zero channels at the end, so it has no
+weights. The norm layers are BatchNorm, or GroupNorm, with which the paper's own results were made.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Block(nn.Module):
+    """Norm, ReLU and 3x3 convolution, twice, and a shortcut."""
+
+    def __init__(self, inputs: int, channels: int, stride: int, groups: int | None) -> None:
+        super().__init__()
+        self.bn1 = _norm(inputs, groups)
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
+        self.bn2 = _norm(channels, groups)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.stride, self.added = stride, channels - inputs
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.conv1(F.relu(self.bn1(x)))
+        out = self.conv2(F.relu(self.bn2(out)))
+        if self.stride != 1:
+            x = F.avg_pool2d(x, self.stride)
+        return out + F.pad(x, (0, 0, 0, 0, 0, self.added))
+
+
+class TTTResNet(nn.Module):
+    """6n + 2 layers."""
+
+    def __init__(self, depth: int, num_classes: int, groups: int | None) -> None:
+        super().__init__()
+        blocks = (depth - 2) // 6
+        self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
+        self.layer1 = _stage(16, 16, blocks, 1, groups)
+        self.layer2 = _stage(16, 32, blocks, 2, groups)
+        self.layer3 = _stage(32, 64, blocks, 2, groups)
+        self.bn = _norm(64, groups)
+        self.fc = nn.Linear(64, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.layer3(self.layer2(self.layer1(self.conv1(x))))
+        logits: Tensor = self.fc(F.relu(self.bn(x)).mean((2, 3)))
+        return logits
+
+
+def resnet26(num_classes: int = 10, groups: int | None = None) -> TTTResNet:
+    """ResNet-26 with BatchNorm, or with GroupNorm of so many groups."""
+    return TTTResNet(26, num_classes, groups)
+
+
+def _norm(channels: int, groups: int | None) -> nn.Module:
+    return nn.BatchNorm2d(channels) if groups is None else nn.GroupNorm(groups, channels)
+
+
+def _stage(inputs: int, channels: int, blocks: int, stride: int, groups: int | None) -> nn.Sequential:
+    first = Block(inputs, channels, stride, groups)
+    return nn.Sequential(first, *(Block(channels, channels, 1, groups) for _ in range(blocks - 1)))

@@ -1,0 +1,143 @@
+"""The table of models: every family is in it, and every network has the public layout."""
+
+from __future__ import annotations
+
+import pkgutil
+from functools import partial
+
+import pytest
+import torch
+from torch import nn
+
+import ctta.models
+from ctta.models import MODELS
+from ctta.models.cifar_resnet import cifar_resnet
+
+NOT_FAMILIES = {"entry", "load", "weights", "timm_models", "torchvision_models", "huggingface_models"}
+
+
+def on_meta(name: str) -> nn.Module:
+    with torch.device("meta"):
+        return MODELS[name].build()
+
+
+def parameters(model: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in model.parameters())
+
+
+def resnext29_by_hand() -> int:
+    """Convolutions, two numbers a norm channel, and the head: 4 groups of base width 32, 100 classes."""
+    total, inputs = 3 * 64 * 9 + 2 * 64, 64
+    for planes in (64, 128, 256):
+        inner, outputs = 4 * planes // 2, 4 * planes
+        for block in range(3):
+            total += inputs * inner + inner * (inner // 4) * 9 + inner * outputs + 2 * (2 * inner + outputs)
+            total += inputs * outputs + 2 * outputs if block == 0 else 0
+            inputs = outputs
+    return total + 1024 * 100 + 100
+
+
+def test_every_family_has_a_line() -> None:
+    files = {module.name for module in pkgutil.iter_modules(ctta.models.__path__)} - NOT_FAMILIES
+    builders = [e.builder.func if isinstance(e.builder, partial) else e.builder for e in MODELS.values()]
+    assert {builder.__module__.rpartition(".")[2] for builder in builders} == files
+
+
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [
+        ("wrn28_10", 36_479_194),
+        ("wrn40_2", 2_243_546),
+        ("resnext29", 6_900_132),
+        ("resnet18", 11_689_512),
+        ("resnet50", 25_557_032),
+        ("cifar_resnet20", 269_722),
+        ("cifar_resnet32", 464_154),
+        ("cifar_resnet44", 658_586),
+        ("cifar_resnet56", 853_018),
+        ("cifar_resnet110", 1_727_962),
+        ("cifar100_resnet56_b", 861_620),
+    ],
+)
+def test_parameter_counts_are_the_published_ones(name: str, count: int) -> None:
+    assert parameters(on_meta(name)) == count
+
+
+def test_resnext_by_hand() -> None:
+    assert parameters(on_meta("resnext29")) == resnext29_by_hand()
+
+
+def test_resnet26_has_26_layers_and_no_weights_in_its_shortcuts() -> None:
+    layers = [m for m in on_meta("resnet26").modules() if isinstance(m, nn.Conv2d | nn.Linear)]
+    assert len(layers) == 26
+    assert parameters(on_meta("resnet26")) == parameters(on_meta("resnet26_gn"))
+    assert not any(isinstance(m, nn.BatchNorm2d) for m in on_meta("resnet26_gn").modules())
+
+
+@pytest.mark.parametrize(
+    ("name", "keys"),
+    [
+        (
+            "wrn28_10",
+            "conv1.weight block1.layer.0.bn1.weight block1.layer.0.convShortcut.weight block3.layer.3.conv2.weight",
+        ),
+        ("wrn28_10", "bn1.running_var fc.weight fc.bias"),
+        ("resnext29", "conv_1_3x3.weight bn_1.weight stage_1.0.conv_reduce.weight stage_1.0.bn_reduce.bias"),
+        (
+            "resnext29",
+            "stage_2.1.conv_conv.weight stage_2.1.bn.weight stage_3.2.bn_expand.running_mean classifier.bias",
+        ),
+        ("resnext29", "stage_3.0.downsample.0.weight stage_3.0.downsample.1.running_var stage_3.2.conv_expand.weight"),
+        (
+            "resnet18",
+            "conv1.weight bn1.bias layer1.0.conv1.weight layer2.0.downsample.1.weight layer4.1.bn2.weight fc.bias",
+        ),
+        ("resnet50", "layer1.0.downsample.0.weight layer1.0.conv3.weight layer3.5.bn3.running_mean fc.weight"),
+        ("resnet26", "conv1.weight layer1.0.bn1.running_mean layer3.3.conv2.weight bn.weight fc.weight"),
+        ("resnet26_gn", "layer1.0.bn1.weight bn.bias"),
+        ("cifar_resnet20", "conv1.weight layer3.2.bn2.running_var linear.weight linear.bias"),
+        ("cifar_resnet20_b", "layer2.0.downsample.0.weight layer2.0.downsample.1.bias fc.weight"),
+    ],
+)
+def test_names_are_the_public_ones(name: str, keys: str) -> None:
+    assert set(keys.split()) <= set(on_meta(name).state_dict())
+
+
+@pytest.mark.parametrize("name", sorted(MODELS))
+def test_table(name: str) -> None:
+    entry = MODELS[name]
+    assert len(entry.mean) == len(entry.std) == 3
+    assert min(entry.std) > 0
+    assert entry.note
+    assert entry.source.endswith(".")
+    for checkpoint in entry.checkpoints:
+        assert len(checkpoint.sha256) in (8, 64)
+        assert 0 < checkpoint.error < 100
+    x = torch.empty(2, 3, entry.input_size, entry.input_size, device="meta")
+    assert on_meta(name).eval()(x).shape == (2, entry.num_classes)
+
+
+@pytest.mark.parametrize("name", ["wrn40_2", "resnext29", "resnet18", "resnet26", "resnet26_gn", "cifar_resnet20_b"])
+def test_a_batch_goes_through_and_gradients_come_back(name: str) -> None:
+    model = MODELS[name].build(num_classes=7)
+    logits = model(torch.rand(2, 3, 32, 32))
+    assert logits.shape == (2, 7)
+    logits.logsumexp(1).sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_shortcut_without_weights_keeps_the_channels_in_the_middle() -> None:
+    shortcut = cifar_resnet(20).get_submodule("layer2.0.downsample")
+    x = torch.rand(1, 16, 4, 4)
+    out = shortcut(x)
+    assert torch.equal(out[:, 8:24], x[:, :, ::2, ::2])
+    assert out[:, :8].abs().sum() + out[:, 24:].abs().sum() == 0
+
+
+def test_resnet26_shortcut_averages_and_adds_channels_at_the_end() -> None:
+    block = MODELS["resnet26"].build().get_submodule("layer2.0")
+    nn.init.zeros_(block.get_parameter("conv2.weight"))
+    x = torch.rand(1, 16, 4, 4)
+    out = block(x)
+    torch.testing.assert_close(out[:, :16], nn.functional.avg_pool2d(x, 2))
+    assert out[:, 16:].abs().sum() == 0
