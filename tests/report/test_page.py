@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from ctta.records import RunFolder
-from ctta.report import render, write
+from ctta.report import charts, render, write
 from ctta.report.tracks import Split, Track
 from report.fake_run import CLASSES, METHODS, write_fake_run
 
@@ -304,3 +304,13 @@ def test_it_is_complete_without_scripts(browser: Browser, address: str) -> None:
     assert tab.locator("svg.chart").count() == 10
     assert tab.locator("#theme").is_hidden()
     context.close()
+
+
+@pytest.mark.parametrize("low", [3, 17, 31, 44, 58, 63, 79, 95])
+def test_percent_axes_end_at_a_hundred(low):
+    pair = charts.Pair("fog", 100.0, float(low), "90%")
+    style = charts.styles([("dss", "DSS")])["DSS"]
+    svg = str(charts.pair_chart("p", "t", [pair], style, axis="accuracy, %"))
+    assert ">100</text>" in svg
+    assert ">110</text>" not in svg
+    assert ">120</text>" not in svg

@@ -166,7 +166,7 @@ def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[Do
 def pair_chart(name: str, title: str, pairs: Sequence[Pair], style: Style, *, axis: str) -> Markup:
     """A filled and a hollow dot in each column, joined, with a note below."""
     values = [v for pair in pairs for v in (pair.filled, pair.hollow) if v is not None]
-    ticks = nice_ticks(min(10 * math.floor(min(values, default=0) / 10), 90), 100)
+    ticks = nice_ticks(min(20 * math.floor(min(values, default=0) / 20), 80), 100)  # so that a tick falls on 100
     plot = Plot((0, len(pairs)), (ticks[0], 100), ticks=ticks, bottom=44)
     bands = [Band(pair.name, index, index + 1) for index, pair in enumerate(pairs)]
     parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "share selected, below each domain")]
