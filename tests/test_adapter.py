@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import pytest
@@ -271,3 +272,76 @@ def test_version_is_in_the_changelog():
 
     changelog = (Path(__file__).parents[1] / "CHANGELOG.md").read_text()
     assert f"## {ctta.__version__}" in changelog
+
+
+def test_deterministic_algorithms_and_a_default_device_work():
+    expected = DSS(make_network("image_bn"), views=1, gate=1.0, restore=0.5)(X)
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_device("meta")
+    try:
+        with torch.device("cpu"):
+            network = make_network("image_bn")
+        adapter = DSS(network, views=1, gate=1.0, restore=0.5)
+        assert torch.equal(adapter(X), expected)
+    finally:
+        torch.set_default_device("cpu")
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
+def test_autocast_works_with_all_statistics(kind):
+    adapter = TENT(make_network("image_bn"), statistics=kind)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert adapter(X).isfinite().all()
+
+
+def test_weights_too_coarse_to_learn_are_refused():
+    with pytest.raises(ModelError, match="too coarse"):
+        TENT(make_network("image_bn").bfloat16())
+    assert Source(make_network("image_bn").bfloat16())(X.bfloat16()).isfinite().all()
+
+
+def test_nothing_to_learn():
+    plain = nn.Sequential(nn.BatchNorm2d(3, affine=False), nn.Flatten(), nn.Linear(768, 5))
+    with pytest.raises(ModelError, match="nothing to learn"):
+        TENT(plain)
+    adapter = TENT(make_network("image_bn"))
+    adapter.requires_grad_(False)
+    with pytest.raises(ModelError, match="no gradient"):
+        adapter(X)
+
+
+def test_whole_number_parameters_ride_along():
+    network = make_network("image_bn")
+    network.order = nn.Parameter(torch.arange(3), requires_grad=False)
+    network.scale = nn.Parameter(torch.tensor(2.0))
+    adapter = DSS(network, views=1, restore=0.9)
+    adapter(X)
+    assert torch.equal(adapter.teacher.order, torch.arange(3))
+
+
+def test_copies_and_moves_under_inference_mode_still_learn():
+    adapter = TENT(make_network("image_bn"))
+    adapter(X)
+    with torch.inference_mode():
+        twin = copy.deepcopy(adapter)
+        adapter.double()
+    assert twin(X).isfinite().all()
+    assert adapter(X.double()).isfinite().all()
+
+
+def test_a_gate_that_never_opens_is_reported(caplog):
+    with caplog.at_level("WARNING", "ctta"):
+        DSS(make_network("image_gn"), views=1)(torch.rand(2, 3, 80, 80))
+    assert "never averaged" in caplog.text
+    caplog.clear()
+    with caplog.at_level("WARNING", "ctta"):
+        ctta.BNAdapt(make_network("vit_ln"))(X)
+    assert "no BatchNorm layer" in caplog.text
+
+
+def test_loading_through_a_parent_checks_the_settings_too():
+    state = nn.Sequential(TENT(make_network("image_bn"), preset="cifar10", lr=0.5)).state_dict()
+    with pytest.raises(StateError, match=r"lr=0\.5"):
+        nn.Sequential(TENT(make_network("image_bn"), preset="cifar10")).load_state_dict(state)

@@ -214,3 +214,14 @@ def test_every_decision_is_a_field_that_matters(field):
 
 def test_every_field_is_documented():
     assert all(sentence for _, _, _, sentence in DSSConfig.describe())
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.02, 0.001])
+def test_sharpening_does_not_underflow(temperature):
+    pseudo = torch.full((1, 1000), 1e-3)
+    pseudo[0, 7] = 2e-3
+    sharp = dss.sharpen(pseudo, temperature)
+    assert sharp.isfinite().all()
+    torch.testing.assert_close(sharp.sum(), tensor(1.0))
+    assert sharp.argmax() == 7
+    assert dss.sharpen(tensor([[1.0, 0.0]]), temperature).tolist() == [[1.0, 0.0]]

@@ -144,11 +144,16 @@ class Adapter(nn.Module, ABC):
             self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
             self.build()
         self._initial = self._own_state()
+        if not self._preset_by_input:
+            self.review()
 
     # What a method fills in.
 
     def build(self) -> None:
         """Register networks (`copy_source`), buffers and the optimiser (`train_on`)."""
+
+    def review(self) -> None:
+        """Log what is odd about the settings, once they are known."""
 
     @abstractmethod
     def adapt(self, x: Tensor) -> Step:
@@ -223,6 +228,16 @@ class Adapter(nn.Module, ABC):
     def train_on(self, parameters: Iterable[nn.Parameter]) -> None:
         """These parameters learn; the optimiser is made from the configuration."""
         trained = [parameter for parameter in parameters if parameter.is_floating_point()]
+        if not trained:
+            raise ModelError(
+                f"{type(self).__name__} found nothing to learn: the model's norm layers have no weight and bias "
+                "(affine=False). Use a method that trains all parameters, such as 'cotta' or 'dss'."
+            )
+        if any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in trained):
+            raise ModelError(
+                f"Weights in {trained[0].dtype} are too coarse to learn: small steps vanish in rounding. Give the "
+                "model in float32, model.float(), and call the adapter under torch.autocast for speed."
+            )
         for parameter in trained:
             parameter.requires_grad_()
         self.optimizer = _make_optimizer(trained, self.config)
@@ -264,6 +279,11 @@ class Adapter(nn.Module, ABC):
         """One optimiser step. A loss or gradient that is not finite never reaches the weights: the step is skipped."""
         assert self.optimizer is not None
         self.check()
+        if not loss.requires_grad:
+            raise ModelError(
+                "The loss has no gradient: the model computes its answer under no_grad, or its weights were frozen by "
+                "requires_grad_(False) on the adapter."
+            )
         self.optimizer.zero_grad(set_to_none=True)  # an interrupted batch may have left some
         loss.backward()  # type: ignore[no-untyped-call]
         self._turn.backwards += 1
@@ -322,6 +342,7 @@ class Adapter(nn.Module, ABC):
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self._fit(state)
         self.seed, self.batches = state["seed"], state["batches"]
         if self.optimizer is not None:
             self.optimizer.load_state_dict(state["optimizer"])
@@ -339,14 +360,7 @@ class Adapter(nn.Module, ABC):
         if strict and ours != theirs:
             unlike = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
             raise StateError(f"This state was saved from another model. Of {len(ours)} entries these differ: {unlike}.")
-        if saved["config"] != self.config.asdict():
-            if not self._preset_by_input:
-                config = self.config.asdict()
-                changed = [f"{key}={value!r}" for key, value in saved["config"].items() if config.get(key) != value]
-                raise StateError(
-                    f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
-                )
-            self._adopt(saved["preset"], self.config_type.make(saved["config"]))
+        self._fit(saved)
         return super().load_state_dict(state_dict, strict=strict)
 
     def train(self, mode: bool = True) -> Self:
@@ -358,12 +372,20 @@ class Adapter(nn.Module, ABC):
         return f"preset={self.preset!r}, {values}, seed={self.seed}, batches={self.batches}"
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        if self.optimizer is not None:
-            for parameter, slots in self.optimizer.state.items():
-                for key, value in slots.items():
-                    slots[key] = value.to(parameter.device) if key == "step" else value.to(parameter)
+        with torch.inference_mode(False):
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            if self.optimizer is not None:
+                for parameter, slots in self.optimizer.state.items():
+                    for key, value in slots.items():
+                        slots[key] = value.to(parameter.device) if key == "step" else value.to(parameter)
         return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        with torch.inference_mode(False):
+            twin = type(self).__new__(type(self))
+            memo[id(self)] = twin
+            twin.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key != "_lock"}
@@ -406,6 +428,17 @@ class Adapter(nn.Module, ABC):
         if self.optimizer is not None:
             self.train_on([parameter for group in self.optimizer.param_groups for parameter in group["params"]])
 
+    def _fit(self, saved: Mapping[str, Any]) -> None:
+        """Take the settings that a state was saved with, or refuse it where others were asked for."""
+        if saved["config"] != self.config.asdict():
+            if not self._preset_by_input:
+                config = self.config.asdict()
+                changed = [f"{key}={value!r}" for key, value in saved["config"].items() if config.get(key) != value]
+                raise StateError(
+                    f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
+                )
+            self._adopt(saved["preset"], self.config_type.make(saved["config"]))
+
     def _follow_input(self, x: Tensor) -> None:
         """Without a preset, the first batch decides: clouds, small or large images."""
         if self._preset_by_input and self.batches == 0:
@@ -413,6 +446,7 @@ class Adapter(nn.Module, ABC):
             if name != self.preset:
                 self._adopt(name, self._from_preset(name))
             log.info("%s: settings of preset %r, by input %s: %s", self.name, name, tuple(x.shape[1:]), self.config)
+            self.review()
 
     def _own_tensors(self) -> list[Tensor]:
         """State that is no network: what the method registered itself."""
@@ -532,7 +566,8 @@ def _own_copy(model: nn.Module) -> nn.Module:
     except Exception as error:
         raise ModelError(
             f"The model cannot be copied ({error}). The adapter needs its own copy. A tensor that is the result of a "
-            "computation and kept as an attribute is the usual reason: detach it, or register it as a buffer."
+            "computation and kept as an attribute is the usual reason: detach it, or register it as a buffer; with the "
+            "old weight_norm, use torch.nn.utils.parametrizations.weight_norm or remove_weight_norm first."
         ) from error
     for parameter in own.parameters():
         parameter.requires_grad_(False)

@@ -38,9 +38,9 @@ class Normalized(nn.Module):
     def __init__(self, model: nn.Module, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
         super().__init__()
         self.model = model
-        dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-        self.register_buffer("mean", torch.as_tensor(mean, dtype=dtype).reshape(-1, 1, 1))
-        self.register_buffer("std", torch.as_tensor(std, dtype=dtype).reshape(-1, 1, 1))
+        like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros((), device="cpu"))
+        self.register_buffer("mean", torch.as_tensor(mean).to(like).reshape(-1, 1, 1))
+        self.register_buffer("std", torch.as_tensor(std).to(like).reshape(-1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.model((x - self.mean) / self.std)
@@ -82,13 +82,15 @@ class StreamStatistics:
         self.kind: Statistics = "source"
         self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry a pass
 
-    def __call__(self, layer: _BatchNorm, args: tuple[Any, ...]) -> tuple[Tensor] | None:
+    def __call__(
+        self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
         if self.kind == "source":
             return None
-        x: Tensor = args[0]
+        x: Tensor = args[0] if args else kwargs["input"]
         dims = [d for d in range(x.dim()) if d != 1]
-        variance, mean = torch.var_mean(x, dims, correction=0)
         source_mean, source_var = _source(layer)
+        variance, mean = torch.var_mean(x.to(source_mean.dtype), dims, correction=0)  # under autocast x may be narrower
         if self.kind == "running":
             self.seen.append((mean.detach(), variance.detach()))
         if self.kind in ("mixed", "running"):
@@ -97,7 +99,7 @@ class StreamStatistics:
         scale = ((source_var + layer.eps) / (variance + layer.eps)).sqrt()
         shift = source_mean - scale * mean
         shape = [-1 if d == 1 else 1 for d in range(x.dim())]
-        return (torch.addcmul(shift.view(shape), x, scale.view(shape)),)
+        return (torch.addcmul(shift.to(x.dtype).view(shape), x, scale.to(x.dtype).view(shape)),), {}
 
     def commit(self, layer: _BatchNorm) -> None:
         """The average follows what this batch's passes saw; a non-finite batch leaves it as it is."""
@@ -114,7 +116,7 @@ def install_statistics(module: nn.Module, kind: Statistics, share: float) -> Non
         # Synchronised layers would wait for other processes in training mode, so batch statistics go through the hook.
         if kind in ("mixed", "running") or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
             layer.stream = StreamStatistics(share)  # type: ignore[assignment]
-            layer.register_forward_pre_hook(layer.stream)  # type: ignore[arg-type]
+            layer.register_forward_pre_hook(layer.stream, with_kwargs=True)  # type: ignore[arg-type]
         if kind == "running":
             mean, variance = _source(layer)
             layer.register_buffer("stream_mean", mean.clone())

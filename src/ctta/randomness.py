@@ -32,7 +32,7 @@ class Randomness:
 
     def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
         """`count` draws from U(low, high), made on the host in double precision."""
-        return torch.empty(count, dtype=torch.float64).uniform_(low, high, generator=self.host)
+        return torch.empty(count, dtype=torch.float64, device="cpu").uniform_(low, high, generator=self.host)
 
     @contextmanager
     def scoped(self) -> Iterator[None]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ctta.adapter import Adapter, Normalization, Training
+from ctta.adapter import Adapter, Normalization, Training, log
 from ctta.config import setting
 from ctta.errors import InputError
 from ctta.randomness import Randomness
@@ -61,6 +61,16 @@ class MeanTeacher(Adapter):
         self.teacher = self.copy_source()
         self.train_on(self.student.parameters())
 
+    def review(self) -> None:
+        if 0 < self.config.gate <= 1 / self.classes:
+            log.warning(
+                "%s: the gate is %g, and with %d classes mean confidence is never below it, so views are never "
+                "averaged. ctta.calibrate_gate(model, source_batches) gives the gate that fits.",
+                self.name,
+                self.config.gate,
+                self.classes,
+            )
+
     def answer(self, x: Tensor) -> Tensor:
         return self.run(self.teacher, x)
 
@@ -80,8 +90,10 @@ class MeanTeacher(Adapter):
 
     def follow(self) -> None:
         """Eq. 9 of the paper: the teacher moves towards the student."""
+        pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
+        teacher, student = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
         with torch.no_grad():
-            torch._foreach_lerp_(list(self.teacher.parameters()), list(self.student.parameters()), 1 - self.config.ema)
+            torch._foreach_lerp_(teacher, student, 1 - self.config.ema)
 
     def restore(self) -> None:
         """CoTTA's stochastic restore."""
@@ -116,12 +128,14 @@ def stochastic_restore(pairs: Iterable[tuple[Tensor, Tensor]], probability: floa
         for weights, source in pairs:
             weights.copy_(source)
         return
-    sizes = torch.tensor([weights.numel() for weights, _ in pairs], dtype=torch.float64)
+    pairs = [(weights.view(-1) if weights.dim() == 0 else weights, source) for weights, source in pairs]
+    sizes = torch.tensor([weights.numel() for weights, _ in pairs], dtype=torch.float64, device="cpu")
     hits: list[int] = torch.poisson(-sizes * math.log1p(-probability), generator=random.host).long().tolist()
     for (weights, source), count in zip(pairs, hits, strict=True):
         if count:
             index = torch.randint(weights.numel(), (count,), generator=random.device, device=weights.device)
-            weights.put_(index, source.take(index))
+            # Indexing, unlike put_, is deterministic on every device and knows every memory format.
+            weights[torch.unravel_index(index, weights.shape)] = source.take(index)
 
 
 @torch.no_grad()

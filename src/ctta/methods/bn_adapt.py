@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from torch import Tensor
+from torch import Tensor, nn
 
-from ctta.adapter import Adapter, Step
+from ctta.adapter import Adapter, Step, log
 from ctta.config import Config, setting
 
 
@@ -42,6 +42,12 @@ class BNAdapt(Adapter):
     @property
     def batch_share(self) -> float:
         return self.config.alpha
+
+    def review(self) -> None:
+        if not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in self.source_model.modules()):
+            log.warning(
+                "bn_adapt: the model has no BatchNorm layer, so there is nothing to adapt: it answers as the source."
+            )
 
     def adapt(self, x: Tensor) -> Step:
         return Step(self.run(self.source_model, x))

@@ -156,8 +156,8 @@ def class_threshold(threshold: Tensor, ratio: Tensor) -> Tensor:
 
 def sharpen(pseudo: Tensor, temperature: float, *, literal: bool = False) -> Tensor:
     """Eq. 5: lower temperature, more certain labels."""
-    powered = pseudo ** (temperature if literal else 1 / temperature)
-    return powered / powered.sum(1, keepdim=True)
+    # The softmax of e log y is y^e over its sum, and does not underflow.
+    return ((temperature if literal else 1 / temperature) * pseudo.log()).softmax(1)
 
 
 def positive_loss(label: Tensor, student: Tensor, selected: Tensor) -> Tensor:

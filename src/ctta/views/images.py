@@ -145,8 +145,8 @@ def sampling_grid(
     The image turns by `angle` (radians) about its centre, grows by `scale` and moves by `shift` pixels (R, 2); the
     result is mirrored where `flip` is set.
     """
-    rows = torch.arange(height + 2 * margin, dtype=angle.dtype) - margin - (height - 1) / 2
-    columns = torch.arange(width + 2 * margin, dtype=angle.dtype) - margin - (width - 1) / 2
+    rows = torch.arange(height + 2 * margin, device=angle.device).to(angle.dtype) - margin - (height - 1) / 2
+    columns = torch.arange(width + 2 * margin, device=angle.device).to(angle.dtype) - margin - (width - 1) / 2
     sign = torch.where(flip, -1.0, 1.0).to(angle.dtype)
     x = columns[None, None, :] * sign[:, None, None] - shift[:, 0, None, None]  # (R, 1, W')
     y = rows[None, :, None] - shift[:, 1, None, None]  # (R, H', 1)
