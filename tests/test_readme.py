@@ -6,6 +6,8 @@ import doctest
 import importlib
 import pkgutil
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -52,3 +54,11 @@ def test_the_readme_s_experiment_is_valid():
 def test_the_readme_s_commands_exist():
     verbs = set(re.findall(r"^ctta (\w+)", README.read_text(), re.MULTILINE))
     assert verbs == {command.name or command.callback.__name__ for command in app.registered_commands}
+
+
+def test_one_import_is_enough():
+    names = (
+        "ctta.corruptions.corrupt, ctta.models.load, ctta.views.ImageViews, *(getattr(ctta, n) for n in ctta.__all__)"
+    )
+    code = f"import ctta; [{names}]"
+    subprocess.run([sys.executable, "-c", code], check=True)

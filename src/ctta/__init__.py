@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import nn
 
+from ctta import corruptions, models, views
 from ctta.adapter import Adapter, Step
 from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateError, nearest
 from ctta.layers import Normalized
@@ -42,7 +43,10 @@ __all__ = [
     "Step",
     "TestAug",
     "calibrate_gate",
+    "corruptions",
     "create",
+    "models",
+    "views",
 ]
 
 

@@ -501,15 +501,15 @@ def test_files_of_others_are_left_alone(tmp_path, npz, folder):
 
 
 def test_a_plan_says_what_it_will_do(npz, folder):
-    text = plan_corruption(npz, Path("/tmp/out"), PAPER, [5]).describe()
+    text = plan_corruption(npz, Path("out"), PAPER, [5]).describe()
     assert text == (
         f"15 corruptions at severity 5 of the 7 images in {npz}, with the cifar constants and seed 0, to "
-        "/tmp/out/<corruption>.npy, with labels.npy (105 images)."
+        "out/<corruption>.npy, with labels.npy (105 images)."
     )
-    text = plan_corruption(folder, Path("/tmp/out"), ["fog"], [1, 2], preset="imagenet").describe()
+    text = plan_corruption(folder, Path("out"), ["fog"], [1, 2], preset="imagenet").describe()
     assert "1 corruption at severities 1, 2 of the 5 images" in text
     assert "resized to 256 and cropped to 224 pixels" in text
-    assert "/tmp/out/<corruption>/<severity> (10 images)." in text
+    assert "out/<corruption>/<severity> (10 images)." in text
 
 
 def test_a_chunk_holds_an_image(tmp_path, npz):
