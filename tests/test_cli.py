@@ -16,6 +16,7 @@ from PIL import Image
 
 from ctta import METHODS
 from ctta.corruptions import NAMES
+from ctta.models import MODELS
 
 TESTS = Path(__file__).parent
 SPEC = {
@@ -111,6 +112,7 @@ def test_check_says_what_would_run(spec):
 def test_lists():
     assert set(METHODS) == {row["method"] for row in json.loads(ctta("list", "methods", "--json")[1])}
     assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
+    assert set(MODELS) == {row["model"] for row in json.loads(ctta("list", "models", "--json")[1])}
     fields = {row["field"] for row in json.loads(ctta("list", "methods", "dss", "--json")[1])}
     assert {"lambda_", "delta", "threshold", "temperature", "alpha", "parts", "views", "gate"} <= fields
 

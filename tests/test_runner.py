@@ -143,7 +143,7 @@ def test_records_that_do_not_fit_are_noticed(tmp_path):
 
 def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path):
     """SIGKILL at random moments, until one attempt gets through."""
-    spec = SPEC | {"data": SPEC["data"] | {"images": 400}}
+    spec = SPEC | {"data": SPEC["data"] | {"images": 800}}
     whole = run_all(tmp_path / "whole", spec)
     file = tmp_path / "spec.yaml"
     file.write_text(json.dumps(spec))
@@ -159,7 +159,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path
         while process.poll() is None and _lines(out) == lines and time.monotonic() < deadline:
             time.sleep(0.002)  # until it has computed something
         if attempt < 6:
-            time.sleep(chance.random() * 0.3)
+            time.sleep(chance.random() * 0.15)
         else:
             process.wait(120)
         if process.poll() is None:

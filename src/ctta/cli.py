@@ -35,6 +35,7 @@ from ctta.corruptions.files import parse_corruptions, parse_severities, plan_cor
 from ctta.errors import ConfigError, CttaError, nearest
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
+from ctta.models import MODELS
 from ctta.records import RunFolder
 
 app = typer.Typer(
@@ -96,13 +97,19 @@ def report(
 
 @app.command("list", epilog="Examples:  ctta list methods    ctta list methods dss    ctta list corruptions")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods or corruptions")] = "methods",
+    what: Annotated[str, typer.Argument(help="methods, models or corruptions")] = "methods",
     name: Annotated[str | None, typer.Argument(help="One of them: its settings.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What there is: methods with their settings, corruptions."""
+    """What there is: methods with their settings, models, corruptions."""
+    rows: list[dict[str, Any]]
     if what == "corruptions":
         rows = [{"corruption": one, "set": "paper" if one in PAPER else "extra"} for one in NAMES]
+    elif what == "models":
+        rows = [
+            {"model": key, "classes": entry.num_classes, "pixels": entry.input_size, "weights": entry.note}
+            for key, entry in MODELS.items()
+        ]
     elif what == "methods" and name is None:
         rows = [{"method": key, "title": kind.title, "what it is": _summary(kind)} for key, kind in METHODS.items()]
     elif what == "methods":
@@ -111,7 +118,7 @@ def list_(
         columns = ("field", "accepted", "default", "meaning")
         rows = [dict(zip(columns, row, strict=True)) for row in METHODS[str(name)].config_type.describe()]
     else:
-        raise ConfigError(f"There is no list of {what!r}. {nearest(what, ['methods', 'corruptions'])}")
+        raise ConfigError(f"There is no list of {what!r}. {nearest(what, ['methods', 'models', 'corruptions'])}")
     if as_json:
         print(json.dumps(rows))
     else:
