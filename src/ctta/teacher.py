@@ -128,14 +128,16 @@ def stochastic_restore(pairs: Iterable[tuple[Tensor, Tensor]], probability: floa
         for weights, source in pairs:
             weights.copy_(source)
         return
-    pairs = [(weights.view(-1) if weights.dim() == 0 else weights, source) for weights, source in pairs]
     sizes = torch.tensor([weights.numel() for weights, _ in pairs], dtype=torch.float64, device="cpu")
     hits: list[int] = torch.poisson(-sizes * math.log1p(-probability), generator=random.host).long().tolist()
     for (weights, source), count in zip(pairs, hits, strict=True):
         if count:
             index = torch.randint(weights.numel(), (count,), generator=random.device, device=weights.device)
-            # Indexing, unlike put_, is deterministic on every device and knows every memory format.
-            weights[torch.unravel_index(index, weights.shape)] = source.take(index)
+            # Indexing, unlike put_, is allowed where deterministic algorithms are asked for.
+            if weights.is_contiguous() and source.is_contiguous():
+                weights.view(-1)[index] = source.view(-1)[index]
+            else:
+                weights[torch.unravel_index(index, weights.shape)] = source.take(index)
 
 
 @torch.no_grad()
