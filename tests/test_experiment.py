@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import yaml
 
-from ctta import METHODS
 from ctta import experiment as experiments
 from ctta.corruptions import PAPER
 from ctta.errors import ConfigError
@@ -104,9 +102,3 @@ def test_broken_files(tmp_path):
     path.write_text("- a")
     with pytest.raises(ConfigError, match="must hold a mapping"):
         experiments.load(path)
-
-
-def test_plain_data_round_trips():
-    made = experiments.make(GOOD)
-    assert yaml.safe_load(yaml.safe_dump(made.asdict()["data"]["images"])) == 20
-    assert set(METHODS) >= {method.method for method in made.methods}
