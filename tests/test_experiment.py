@@ -45,6 +45,13 @@ def test_names_are_checked():
         experiments.make({"methods": ["dss", {"method": "dss", "views": 2}]})
 
 
+def test_labels_must_tell_rows_apart():
+    with pytest.raises(ConfigError, match="nearly so"):
+        experiments.make({"methods": ["dss", {"method": "dss", "views": 2, "label": "dss!"}]})
+    with pytest.raises(ConfigError, match="needs a letter"):
+        experiments.make({"methods": [{"method": "dss", "label": "--"}]})
+
+
 def test_model_names_are_checked():
     with pytest.raises(ConfigError, match=r"no model 'wrn28'. Did you mean 'wrn28_10'\?"):
         experiments.make({"model": {"name": "wrn28"}})

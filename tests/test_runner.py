@@ -128,6 +128,17 @@ def test_a_stopped_run_goes_on(tmp_path, stop, every):
     assert_same_runs(whole, run_all(broken.path))
 
 
+def test_a_checkpoint_ahead_of_its_records_leaves_no_hole(tmp_path):
+    whole = run_all(tmp_path / "whole")
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=0.0)):
+        if count == 14:
+            break
+    path = broken.records_path("tent-s0")  # the machine went down before these lines reached the disk
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    assert_same_runs(whole, run_all(broken.path))
+
+
 def test_records_that_do_not_fit_are_noticed(tmp_path):
     broken = RunFolder(tmp_path)
     for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=1e9)):

@@ -229,9 +229,12 @@ def _methods(entries: Any, problems: list[str]) -> tuple[Method, ...]:
         problems.append(f"methods must be a list of names or mappings, at least one. Got {entries!r}.")
         return ()
     made = [one for entry in entries if (one := _method(entry, problems)) is not None]
-    labels = [method.label for method in made]
-    for label in sorted({label for label in labels if labels.count(label) > 1}):
-        problems.append(f"methods: two rows are called {label!r}. Give each a label of its own.")
+    names = [_slug(method.label) for method in made]  # the files are named for it, so it must tell rows apart
+    for method, name in zip(made, names, strict=True):
+        if not name:
+            problems.append(f"methods: the label {method.label!r} needs a letter or a digit.")
+    for label in sorted({method.label for method, name in zip(made, names, strict=True) if names.count(name) > 1}):
+        problems.append(f"methods: two rows are called {label!r}, or nearly so. Give each a label of its own.")
     return tuple(made)
 
 

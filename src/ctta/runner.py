@@ -166,11 +166,11 @@ def _run_cell(
     kind = METHODS[cell.method]
     adapter = kind(model, kind.config_type.make(cell.config), seed=cell.seed)
     path = folder.path / "checkpoints" / f"{cell.cell}.pt"
-    saved = checkpoint.load(path)
-    if saved is not None:
-        adapter.load_state_dict(saved.state)
-    start = saved.step if saved else 0
     known = _whole_records(folder, cell.cell)
+    start, saved = 0, checkpoint.load(path)
+    if saved is not None and saved.step <= len(known):  # else records are lost: the cell begins again
+        adapter.load_state_dict(saved.state)
+        start = saved.step
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
     tell = experiment.data.boundaries == "told"
     last_save = time.monotonic()
