@@ -152,7 +152,7 @@ def test_a_corrupted_set_runs_as_a_stream(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (6, 32, 32, 3), dtype=np.uint8)
     np.savez(tmp_path / "clean.npz", images=images, labels=np.arange(6))
     assert ctta("corrupt", tmp_path / "clean.npz", tmp_path / "c", "--corruption", "fog", "-q")[0] == 0
-    spec = SPEC | {"data": {"dataset": "cifar_c", "path": str(tmp_path / "c"), "domains": ["fog"], "batch": 3}}
+    spec = SPEC | {"data": {"dataset": "cifar10_c", "path": str(tmp_path / "c"), "domains": ["fog"], "batch": 3}}
     (tmp_path / "s.yaml").write_text(json.dumps(spec))
     code, out, err = ctta("run", tmp_path / "s.yaml", "--out", tmp_path / "run", "--json")
     assert code == 0, err

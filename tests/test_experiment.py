@@ -9,6 +9,7 @@ import pytest
 from ctta import experiment as experiments
 from ctta.corruptions import PAPER
 from ctta.errors import ConfigError
+from ctta.streams import DATASETS
 
 ROOT = Path(__file__).parents[1]
 GOOD = {"data": {"images": 20, "batch": 10}, "methods": ["source", {"method": "dss", "views": 2}]}
@@ -40,7 +41,7 @@ def test_names_are_checked():
     with pytest.raises(ConfigError, match=r"no corruption 'fogg'. Did you mean 'fog'\?"):
         experiments.make({"data": {"domains": ["fogg"]}})
     with pytest.raises(ConfigError, match="needs a path"):
-        experiments.make({"data": {"dataset": "cifar_c"}})
+        experiments.make({"data": {"dataset": "cifar10_c"}})
     with pytest.raises(ConfigError, match="two rows are called 'DSS'"):
         experiments.make({"methods": ["dss", {"method": "dss", "views": 2}]})
 
@@ -64,7 +65,7 @@ def test_model_names_are_checked():
 def test_defaults_and_cells():
     made = experiments.make(GOOD | {"seeds": [0, 1]}, name="mine")
     assert made.name == "mine"
-    assert made.data.names() == PAPER
+    assert DATASETS["embedded"].names(made.data) == PAPER
     cells = made.cells((10, 3, 32, 32))
     assert [cell.cell for cell in cells] == ["source-s0", "source-s1", "dss-s0", "dss-s1"]
     assert cells[2].config["views"] == 2
@@ -85,7 +86,7 @@ def test_overrides():
     made = experiments.make(data)
     assert made.data.images == 7
     assert made.seeds == (4, 5)
-    assert made.data.names() == ("fog",)
+    assert made.data.domains == ("fog",)
     assert [method.fields for method in made.methods] == [{}, {"views": 3}]
     with pytest.raises(ConfigError, match=r"section\.field=value"):
         experiments.override(GOOD, ["data.images"])

@@ -20,6 +20,7 @@ from ctta import Source, StateError
 from ctta import experiment as experiments
 from ctta.records import Record, RunFolder
 from ctta.runner import Gallery, evaluate, execute
+from ctta.streams import Data
 from ctta.streams.corrupted import corrupted_stream
 
 TESTS = Path(__file__).parent
@@ -45,7 +46,7 @@ class ByBrightness(nn.Module):
 def test_records_by_hand():
     images = np.zeros((5, 32, 32, 3), np.uint8)
     images[2:] = 255
-    stream = corrupted_stream(images, np.array([0, 1, 1, 1, 0]), [("clean", 0)], batch=3)
+    stream = corrupted_stream(images, np.array([0, 1, 1, 1, 0]), [("clean", 0)], Data(batch=3))
     gallery = Gallery()
     first, second = evaluate(Source(ByBrightness()), stream, gallery=gallery)
     assert (first.n, first.wrong, first.step, first.position) == (3, 1, 0, 0)

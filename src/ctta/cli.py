@@ -37,6 +37,7 @@ from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.models import MODELS
 from ctta.records import RunFolder
+from ctta.streams import DATASETS, open_stream
 
 app = typer.Typer(
     name="ctta",
@@ -97,11 +98,11 @@ def report(
 
 @app.command("list", epilog="Examples:  ctta list methods    ctta list methods dss    ctta list corruptions")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, models or corruptions")] = "methods",
+    what: Annotated[str, typer.Argument(help="methods, models, datasets or corruptions")] = "methods",
     name: Annotated[str | None, typer.Argument(help="One of them: its settings.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What there is: methods with their settings, models, corruptions."""
+    """What there is: methods with their settings, models, data sets, corruptions."""
     rows: list[dict[str, Any]]
     if what == "corruptions":
         rows = [{"corruption": one, "set": "paper" if one in PAPER else "extra"} for one in NAMES]
@@ -110,6 +111,8 @@ def list_(
             {"model": key, "classes": entry.num_classes, "pixels": entry.input_size, "weights": entry.note}
             for key, entry in MODELS.items()
         ]
+    elif what == "datasets":
+        rows = [{"data set": key, "title": one.title, "path": one.about} for key, one in DATASETS.items()]
     elif what == "methods" and name is None:
         rows = [{"method": key, "title": kind.title, "what it is": _summary(kind)} for key, kind in METHODS.items()]
     elif what == "methods":
@@ -118,7 +121,9 @@ def list_(
         columns = ("field", "accepted", "default", "meaning")
         rows = [dict(zip(columns, row, strict=True)) for row in METHODS[str(name)].config_type.describe()]
     else:
-        raise ConfigError(f"There is no list of {what!r}. {nearest(what, ['methods', 'models', 'corruptions'])}")
+        raise ConfigError(
+            f"There is no list of {what!r}. {nearest(what, ['methods', 'models', 'datasets', 'corruptions'])}"
+        )
     if as_json:
         print(json.dumps(rows))
     else:
@@ -157,7 +162,7 @@ def check(
 ) -> None:
     """Look at everything before hours are spent: settings, data, model, one batch through the model."""
     loaded = experiments.load(experiment, change or [])
-    stream, model = loaded.data.stream(), loaded.model.load()
+    stream, model = open_stream(loaded.data), loaded.model.load()
     batch = next(iter(stream))
     adapter = ctta.Source(model)
     error = (adapter(batch.x).argmax(1) != batch.y).float().mean().item()

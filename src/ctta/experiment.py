@@ -11,79 +11,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import yaml
 from torch import nn
 
 from ctta.adapter import preset_by_input
 from ctta.config import Config, setting
-from ctta.corruptions import EXTRA, NAMES, PAPER
-from ctta.errors import ConfigError, InputError, nearest
+from ctta.errors import ConfigError, nearest
 from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.models import MODELS, embedded_model, from_factory
 from ctta.models import load as load_model
 from ctta.records import Cell
-from ctta.streams.cifar_c import cifar_c_stream
-from ctta.streams.corrupted import corrupted_stream
-from ctta.streams.embedded import fashion_mnist
-from ctta.streams.stream import Stream
-
-DOMAIN_SETS = {"paper": PAPER, "extra": EXTRA, "all": NAMES}
-
-
-@dataclass(frozen=True)
-class Data(Config):
-    """What the stream is made of."""
-
-    dataset: Literal["embedded", "arrays", "cifar_c"] = setting(
-        "embedded", "Fashion-MNIST from the package, an .npz of clean images, or a folder of CIFAR-C files."
-    )
-    path: str | None = setting(None, "Where the data are; not for the embedded set.")
-    domains: Literal["paper", "extra", "all"] | tuple[str, ...] = setting(
-        "paper", "Corruptions in order: the paper's fifteen, the four extra, all, or a list of names."
-    )
-    severity: int = setting(5, "Severity of every domain; 0 is clean.", low=0, high=5)
-    images: int | None = setting(None, "Images a domain; all without it.", low=1)
-    batch: int = setting(200, "Batch size.", low=1)
-    seed: int = setting(0, "Seed of the corruptions.", low=0)
-    constants: Literal["cifar", "imagenet"] = setting("cifar", "Which set of corruption constants.")
-    boundaries: Literal["told", "hidden"] = setting("told", "Whether a method is told where a domain starts.")
-    cache: str | None = setting(None, "A folder that keeps corrupted images; made anew without it.")
-
-    def names(self) -> tuple[str, ...]:
-        """The domains in order."""
-        return DOMAIN_SETS[self.domains] if isinstance(self.domains, str) else self.domains
-
-    def problems(self) -> list[str]:
-        """What the types alone do not tell."""
-        found = [
-            f"There is no corruption {name!r}. {nearest(name, NAMES)}" for name in self.names() if name not in NAMES
-        ]
-        if self.dataset != "embedded" and self.path is None:
-            found.append(f"The data set {self.dataset!r} needs a path.")
-        if not self.names():
-            found.append("The list of domains is empty. Name at least one corruption.")
-        return found
-
-    def stream(self) -> Stream:
-        """Open the data."""
-        pairs = [(name, self.severity) for name in self.names()]
-        if self.dataset == "cifar_c":
-            return cifar_c_stream(Path(self.path or ""), pairs, batch=self.batch, images=self.images)
-        images, labels, classes = fashion_mnist() if self.dataset == "embedded" else _arrays(Path(self.path or ""))
-        return corrupted_stream(
-            images[: self.images],
-            labels[: self.images],
-            pairs,
-            batch=self.batch,
-            preset=self.constants,
-            seed=self.seed,
-            classes=classes,
-            cache=Path(self.cache) if self.cache else None,
-        )
+from ctta.streams import Data
+from ctta.streams import problems as data_problems
 
 
 @dataclass(frozen=True)
@@ -201,8 +143,8 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = _section(Data, "data", data.get("data", {}), problems)
     model = _section(Model, "model", data.get("model", {}), problems)
-    for section, values in (("data", stream), ("model", model)):
-        problems += [f"{section}: {problem}" for problem in values.problems()] if values is not None else []
+    problems += [f"data: {problem}" for problem in data_problems(stream)] if stream is not None else []
+    problems += [f"model: {problem}" for problem in model.problems()] if model is not None else []
     methods = _methods(data.get("methods", list(METHODS)), problems)
     seeds = data.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
@@ -267,17 +209,3 @@ def _with_field(entry: Any, name: str, value: Any) -> Any:
 def _slug(label: str) -> str:
     kept = "".join(letter if letter.isalnum() else "-" for letter in label.lower())
     return "-".join(part for part in kept.split("-") if part)
-
-
-def _arrays(path: Path) -> tuple[Any, Any, tuple[str, ...]]:
-    """`images` and `labels` of an .npz file."""
-    try:
-        with np.load(path) as stored:
-            classes = tuple(str(name) for name in stored["classes"]) if "classes" in stored.files else ()
-            return stored["images"], stored["labels"].astype(np.int64), classes
-    except FileNotFoundError as error:
-        raise InputError(
-            f"There is no file {path}. Give an .npz with 'images', uint8 (N, H, W, 3), and 'labels'."
-        ) from error
-    except (KeyError, ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be used ({error}). It must be an .npz with 'images' and 'labels'.") from error

@@ -31,7 +31,7 @@ from ctta.errors import StateError
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
-from ctta.streams.stream import Batch, Stream
+from ctta.streams import DATASETS, Batch, Stream, open_stream
 
 SHOWN = 6  # images a domain that are kept for the report
 
@@ -102,7 +102,7 @@ def execute(
     experiment: Experiment, folder: RunFolder, *, checkpoint_seconds: float = 30.0, command: str = ""
 ) -> Iterator[Progress]:
     """Run every cell that is not complete; yields after every batch. What is done stays done."""
-    stream, model = experiment.data.stream(), experiment.model.load()
+    stream, model = open_stream(experiment.data), experiment.model.load()
     x = next(iter(stream)).x
     with torch.no_grad():
         model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
@@ -145,7 +145,7 @@ def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tup
         return
     data = experiment.data
     about = {
-        "dataset": "Fashion-MNIST (embedded)" if data.dataset == "embedded" else data.dataset,
+        "dataset": DATASETS[data.dataset].title,
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
         "images": len(stream.domains[0]),
         "batch": data.batch,

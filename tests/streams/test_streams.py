@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
+
 import numpy as np
 import pytest
 import torch
 
-from ctta import InputError
+from ctta import InputError, streams
 from ctta.corruptions import corrupt
 from ctta.errors import ConfigError
+from ctta.streams import DATASETS, Data, DataSet
 from ctta.streams.cifar_c import cifar_c_stream
 from ctta.streams.corrupted import corrupted_stream
 from ctta.streams.embedded import fashion_mnist
@@ -20,7 +24,7 @@ DOMAINS = [("gaussian_noise", 5), ("fog", 3), ("contrast", 1)]
 
 
 def make(**changes) -> Stream:
-    return corrupted_stream(IMAGES, LABELS, DOMAINS, **{"batch": 10, **changes})
+    return corrupted_stream(IMAGES, LABELS, DOMAINS, Data(**{"batch": 10, **changes}))
 
 
 def key(batch):
@@ -82,14 +86,14 @@ def test_images_do_not_depend_on_the_batch_size():
 
 def test_a_cache_gives_the_same_images_and_is_made_once(tmp_path, monkeypatch):
     expected = [batch.x for batch in make()]
-    assert all(torch.equal(a, b.x) for a, b in zip(expected, make(cache=tmp_path), strict=True))
+    assert all(torch.equal(a, b.x) for a, b in zip(expected, make(cache=str(tmp_path)), strict=True))
     assert len(list(tmp_path.glob("*.npy"))) == 3
     monkeypatch.setattr("ctta.streams.corrupted.corrupt", None)  # would fail if it were called
-    assert all(torch.equal(a, b.x) for a, b in zip(expected, make(cache=tmp_path), strict=True))
+    assert all(torch.equal(a, b.x) for a, b in zip(expected, make(cache=str(tmp_path)), strict=True))
 
 
 def test_severity_zero_is_clean():
-    stream = corrupted_stream(IMAGES, LABELS, [("clean", 0)], batch=23)
+    stream = corrupted_stream(IMAGES, LABELS, [("clean", 0)], Data(batch=23))
     assert torch.equal(
         (next(iter(stream)).x * 255).round().to(torch.uint8).permute(0, 2, 3, 1), torch.from_numpy(IMAGES)
     )
@@ -97,9 +101,9 @@ def test_severity_zero_is_clean():
 
 def test_bad_arrays():
     with pytest.raises(InputError, match="uint8"):
-        corrupted_stream(IMAGES / 255, LABELS, DOMAINS, batch=4)
+        corrupted_stream(IMAGES / 255, LABELS, DOMAINS, Data(batch=4))
     with pytest.raises(InputError, match="one label an image"):
-        corrupted_stream(IMAGES, LABELS[:3], DOMAINS, batch=4)
+        corrupted_stream(IMAGES, LABELS[:3], DOMAINS, Data(batch=4))
     with pytest.raises(ConfigError, match="at least 1"):
         make(batch=0)
 
@@ -113,27 +117,27 @@ def write_cifar_c(folder):
 
 def test_cifar_c_files_are_mapped_and_equal_the_corruptions_made_on_the_fly(tmp_path):
     write_cifar_c(tmp_path)
-    stream = cifar_c_stream(tmp_path, DOMAINS, batch=10)
+    stream = cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
     assert isinstance(stream.domains[0].images, np.memmap)
     for left, right in zip(stream, make(), strict=True):
         assert key(left) == key(right)
         assert torch.equal(left.x, right.x)
         assert torch.equal(left.y, right.y)
-    few = cifar_c_stream(tmp_path, DOMAINS, batch=10, images=7)
+    few = cifar_c_stream(Data(path=str(tmp_path), batch=10, images=7), DOMAINS)
     assert [len(batch.x) for batch in few] == [7, 7, 7]
 
 
 def test_broken_cifar_c_folders(tmp_path):
     with pytest.raises(InputError, match=r"Missing: contrast.npy, fog.npy, gaussian_noise.npy, labels.npy.*zenodo"):
-        cifar_c_stream(tmp_path, DOMAINS, batch=10)
+        cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
     write_cifar_c(tmp_path)
     whole = (tmp_path / "fog.npy").read_bytes()
     (tmp_path / "fog.npy").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(InputError, match="truncated"):
-        cifar_c_stream(tmp_path, DOMAINS, batch=10)
+        cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
     np.save(tmp_path / "fog.npy", np.zeros((5, 4), np.uint8))
     with pytest.raises(InputError, match="five severities"):
-        cifar_c_stream(tmp_path, DOMAINS, batch=10)
+        cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
 
 
 def test_the_embedded_set():
@@ -143,3 +147,20 @@ def test_the_embedded_set():
     assert len(classes) == 10
     assert (images[:, :2] == 0).all()
     assert (images[..., 0] == images[..., 2]).all()
+
+
+def test_every_data_set_has_its_line():
+    modules = [
+        importlib.import_module(f"ctta.streams.{module.name}") for module in pkgutil.iter_modules(streams.__path__)
+    ]
+    written = [value for module in modules for value in vars(module).values() if isinstance(value, DataSet)]
+    assert len(written) > 3
+    assert {id(dataset) for dataset in written} == {id(dataset) for dataset in DATASETS.values()}
+
+
+def test_rows_in_any_order_are_the_same_samples():
+    for domain in make().domains:
+        whole, labels = domain.load(np.arange(23))
+        some, some_labels = domain.load(np.array([7, 2, 19]))
+        assert np.array_equal(some, whole[[7, 2, 19]])
+        assert np.array_equal(some_labels, labels[[7, 2, 19]])

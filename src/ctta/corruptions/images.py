@@ -201,12 +201,13 @@ def corrupt(
     severity: int = 5,
     preset: str = "cifar",
     seed: int = 0,
-    first: int = 0,
+    first: int | NDArray[np.int64] = 0,
     frost: str | os.PathLike[str] | None = None,
 ) -> Images:
     """Corrupt uint8 images (N, H, W, 3); returns new uint8 images of the same shape.
 
-    `first` is the index of `images[0]` in its domain: hand over a domain in pieces and get the same images.
+    `first` is the index of `images[0]` in its domain, or one index an image: hand over a domain in pieces, or in any
+    order, and get the same images.
     `frost` is a folder with the public frost photographs; without it, frost is drawn.
     """
     _check(images, name, severity, preset, seed, first)
@@ -216,14 +217,14 @@ def corrupt(
         options["textures"] = drawn_textures() if frost is None else photographs(Path(frost).absolute())
     key = domain_key(name, severity, seed)
     n, height, width, _ = images.shape
+    indices = range(first, first + n) if isinstance(first, int | np.integer) else first.tolist()
     size = max(1, CHUNK // (height * width))
     out = np.empty_like(images, order="C")
 
     def fill(start: int) -> None:
         chunk = np.ascontiguousarray(images[start : start + size])
         # Philox counts in 256 bits. The top 64 hold the image, so the draws of two images never meet.
-        counters = range(first + start, first + start + len(chunk))
-        generators = [Generator(Philox(key=key, counter=[0, 0, 0, i])) for i in counters]
+        generators = [Generator(Philox(key=key, counter=[0, 0, 0, i])) for i in indices[start : start + size]]
         out[start : start + size] = CORRUPTIONS[name](chunk, generators, *constants, **options)
 
     starts = range(0, n, size)
@@ -241,7 +242,7 @@ def domain_key(name: str, severity: int, seed: int) -> NDArray[np.uint64]:
     return np.asarray(SeedSequence([seed, zlib.crc32(name.encode()), severity]).generate_state(2, np.uint64), np.uint64)
 
 
-def _check(images: Images, name: str, severity: int, preset: str, seed: int, first: int) -> None:
+def _check(images: Images, name: str, severity: int, preset: str, seed: int, first: Any) -> None:
     """Refuse what cannot be corrupted, with the remedy."""
     if not isinstance(name, str) or name not in CONSTANTS:
         raise ConfigError(f"No corruption is called {name!r}. {nearest(str(name), NAMES)}")
@@ -250,7 +251,7 @@ def _check(images: Images, name: str, severity: int, preset: str, seed: int, fir
     if preset not in PRESETS:
         raise ConfigError(f"No preset of constants is called {preset!r}. {nearest(str(preset), PRESETS)}")
     for label, value in (("seed", seed), ("first", first)):
-        if not _is_integer(value) or value < 0:
+        if (not _is_integer(value) or value < 0) and not (label == "first" and isinstance(value, np.ndarray)):
             raise ConfigError(f"`{label}` must be a whole number of at least 0. Got {value!r} instead.")
     if not isinstance(images, np.ndarray):
         kind = type(images).__name__
@@ -261,6 +262,10 @@ def _check(images: Images, name: str, severity: int, preset: str, seed: int, fir
     if images.ndim != 4 or images.shape[3] != 3:
         remedy = "add the batch axis" if images.ndim == 3 else "move the three channels last"
         raise InputError(f"Images must have the shape (N, H, W, 3). Got {images.shape} instead: {remedy}.")
+    if isinstance(first, np.ndarray) and (
+        first.shape != images.shape[:1] or first.dtype.kind not in "iu" or (first < 0).any()
+    ):
+        raise ConfigError("`first` as an array needs one whole number of at least 0 for every image.")
     if min(images.shape[1:3]) < SMALLEST:
         raise InputError(
             f"Images must be at least {SMALLEST} pixels high and wide. Got {images.shape[1]} x {images.shape[2]} "

@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from ctta.errors import InputError
-from ctta.streams.stream import Images, Labels, Stream
+from ctta.streams.dataset import Data, DataSet
+from ctta.streams.stream import Images, Labels, Rows, Stream
 
 SEVERITIES = 5
 
@@ -32,20 +33,13 @@ class FileDomain:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def load(self, start: int, stop: int) -> tuple[Images, Labels]:
-        return self.images[start:stop], self.labels[start:stop]
+    def load(self, rows: Rows) -> tuple[Images, Labels]:
+        return self.images[rows], self.labels[rows]
 
 
-def cifar_c_stream(
-    folder: Path,
-    domains: Sequence[tuple[str, int]],
-    *,
-    batch: int,
-    images: int | None = None,
-    classes: Sequence[str] = (),
-) -> Stream:
-    """A stream over (corruption, severity) pairs of a CIFAR-C folder; `images` takes the first few of each."""
-    folder = Path(folder)
+def cifar_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Stream:
+    """A stream over (corruption, severity) pairs of a CIFAR-C folder."""
+    folder = data.folder
     problems = [f"{name}.npy" for name, _ in domains if not (folder / f"{name}.npy").is_file()]
     problems += ["labels.npy"] if not (folder / "labels.npy").is_file() else []
     if problems:
@@ -56,8 +50,8 @@ def cifar_c_stream(
             "zenodo.org/records/3555552 (CIFAR-100-C); unpack the archive and give the folder with the .npy files."
         )
     labels = np.load(folder / "labels.npy").astype(np.int64)
-    made = [_domain(folder, name, severity, labels, images) for name, severity in domains]
-    return Stream(tuple(made), batch, tuple(classes))
+    made = [_domain(folder, name, severity, labels, data.images) for name, severity in domains]
+    return Stream(tuple(made), data.batch)
 
 
 def _domain(folder: Path, name: str, severity: int, labels: Labels, images: int | None) -> FileDomain:
@@ -77,3 +71,8 @@ def _domain(folder: Path, name: str, severity: int, labels: Labels, images: int 
     keep = slice(start, start + (count if images is None else min(images, count)))
     label_keep = keep if len(labels) == len(stored) else slice(0, keep.stop - keep.start)
     return FileDomain(name, severity, stored[keep], labels[label_keep])
+
+
+FOLDER = "the folder with the .npy files, one a corruption, and labels.npy."
+CIFAR10_C = DataSet("CIFAR-10-C", FOLDER, cifar_c_stream)
+CIFAR100_C = DataSet("CIFAR-100-C", FOLDER, cifar_c_stream)

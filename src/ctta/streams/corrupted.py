@@ -15,8 +15,10 @@ import numpy as np
 
 from ctta.corruptions import corrupt
 from ctta.errors import InputError
-from ctta.streams.stream import Images, Labels, Stream
+from ctta.streams.dataset import Data
+from ctta.streams.stream import Images, Labels, Rows, Stream
 
+LARGE = 64  # pixels; larger images get ImageNet's constants
 CHUNK = 500  # images that are corrupted at a time while a cache is filled
 
 
@@ -35,18 +37,18 @@ class CorruptedDomain:
     def __len__(self) -> int:
         return len(self.labels)
 
-    def load(self, start: int, stop: int) -> tuple[Images, Labels]:
+    def load(self, rows: Rows) -> tuple[Images, Labels]:
         if self.severity == 0:
-            images = self.images[start:stop]
+            images = self.images[rows]
         elif self.cache is not None:
-            images = np.load(self._cached(self.cache), mmap_mode="r")[start:stop]
+            images = np.load(self._cached(self.cache), mmap_mode="r")[rows]
         else:
-            images = self._make(start, stop)
-        return images, self.labels[start:stop]
+            images = self._make(rows)
+        return images, self.labels[rows]
 
-    def _make(self, start: int, stop: int) -> Images:
-        clean = self.images[start:stop]
-        return corrupt(clean, self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=start)
+    def _make(self, rows: Rows) -> Images:
+        clean = self.images[rows]
+        return corrupt(clean, self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=rows)
 
     def _cached(self, folder: Path) -> Path:
         """The file with the whole domain, made if it is not there."""
@@ -56,27 +58,24 @@ class CorruptedDomain:
             temporary = path.with_suffix(f".{os.getpid()}.part")
             made = np.lib.format.open_memmap(temporary, "w+", np.uint8, self.images.shape)
             for start in range(0, len(self), CHUNK):
-                made[start : start + CHUNK] = self._make(start, min(start + CHUNK, len(self)))
+                made[start : start + CHUNK] = self._make(np.arange(start, min(start + CHUNK, len(self))))
             made.flush()
             temporary.replace(path)
         return path
 
 
 def corrupted_stream(
-    images: Images,
-    labels: Labels,
-    domains: Sequence[tuple[str, int]],
-    *,
-    batch: int,
-    preset: str = "cifar",
-    seed: int = 0,
-    classes: Sequence[str] = (),
-    cache: Path | None = None,
+    images: Images, labels: Labels, domains: Sequence[tuple[str, int]], data: Data, classes: Sequence[str] = ()
 ) -> Stream:
     """A stream over (corruption, severity) pairs, all made from the same clean images."""
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3:
         raise InputError(f"Images must be uint8 (N, H, W, 3). Got {images.dtype} {images.shape}.")
     if len(images) != len(labels) or not len(images):
         raise InputError(f"There must be one label an image, and at least one. Got {len(images)} and {len(labels)}.")
-    made = tuple(CorruptedDomain(name, severity, images, labels, preset, seed, cache) for name, severity in domains)
-    return Stream(made, batch, tuple(classes))
+    images, labels = images[: data.images], labels[: data.images]
+    preset = data.constants or ("imagenet" if max(images.shape[1:3]) > LARGE else "cifar")
+    cache = Path(data.cache) if data.cache else None
+    made = tuple(
+        CorruptedDomain(name, severity, images, labels, preset, data.seed, cache) for name, severity in domains
+    )
+    return Stream(made, data.batch, tuple(classes))

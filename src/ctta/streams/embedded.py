@@ -7,7 +7,9 @@ from importlib.resources import files
 
 import numpy as np
 
-from ctta.streams.stream import Images, Labels
+from ctta.streams.corrupted import corrupted_stream
+from ctta.streams.dataset import Data, DataSet
+from ctta.streams.stream import Images, Labels, Stream
 
 
 @cache
@@ -17,3 +19,13 @@ def fashion_mnist() -> tuple[Images, Labels, tuple[str, ...]]:
         grey, labels, classes = stored["images"], stored["labels"], tuple(str(name) for name in stored["classes"])
     padded = np.pad(grey, ((0, 0), (2, 2), (2, 2)))
     return np.repeat(padded[..., None], 3, axis=3), labels.astype(np.int64), classes
+
+
+def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
+    images, labels, classes = fashion_mnist()
+    return corrupted_stream(images, labels, domains, data, classes)
+
+
+EMBEDDED = DataSet(
+    "Fashion-MNIST (embedded)", "The Fashion-MNIST test set that comes with ctta.", _open, needs_path=False
+)

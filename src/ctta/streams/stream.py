@@ -18,14 +18,16 @@ from torch import Tensor
 from ctta.errors import ConfigError
 
 Images = NDArray[np.uint8]  # (N, H, W, 3)
+Clouds = NDArray[np.float32]  # (N, P, 3)
 Labels = NDArray[np.int64]  # (N,)
+Rows = NDArray[np.int64]  # which samples of a domain
 
 
 @dataclass(frozen=True)
 class Batch:
     """A few samples of one domain. Labels go round the adapter, never through it."""
 
-    x: Tensor  # (N, 3, H, W), float32 in [0, 1]
+    x: Tensor  # float32: images (N, 3, H, W) in [0, 1], or clouds (N, P, 3)
     y: Tensor  # (N,)
     domain: str
     severity: int
@@ -46,8 +48,8 @@ class Domain(Protocol):
 
     def __len__(self) -> int: ...
 
-    def load(self, start: int, stop: int) -> tuple[Images, Labels]:
-        """Samples start .. stop - 1, the same ones whatever else is loaded."""
+    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
+        """These samples in this order, the same ones whatever else is loaded."""
         ...
 
 
@@ -87,9 +89,10 @@ class Stream:
         return len(self.domains)
 
     def _batch(self, domain: Domain, position: int, number: int, step: int, count: int) -> Batch:
-        images, labels = domain.load(number * self.batch, min((number + 1) * self.batch, len(domain)))
+        rows = np.arange(number * self.batch, min((number + 1) * self.batch, len(domain)), dtype=np.int64)
+        samples, labels = domain.load(rows)
         return Batch(
-            to_tensor(images),
+            to_tensor(samples),
             torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)),
             domain.name,
             domain.severity,
@@ -103,6 +106,9 @@ class Stream:
         return -(-len(domain) // self.batch)
 
 
-def to_tensor(images: Images) -> Tensor:
-    """uint8 (N, H, W, 3) to float32 (N, 3, H, W) in [0, 1]."""
-    return torch.from_numpy(np.array(images)).permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
+def to_tensor(samples: Images | Clouds) -> Tensor:
+    """uint8 images (N, H, W, 3) to float32 (N, 3, H, W) in [0, 1]; clouds stay as they are."""
+    made = torch.from_numpy(np.array(samples))
+    if samples.dtype != np.uint8:
+        return made.to(torch.float32)
+    return made.permute(0, 3, 1, 2).contiguous().to(torch.float32).div_(255)
