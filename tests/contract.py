@@ -38,7 +38,9 @@ class Case:
 
     def adapter(self, *, seed: int = 0, model: nn.Module | None = None, **fields: Any) -> Adapter:
         lively = {key: value for key, value in LIVELY.items() if key in self.method.config_type.fields()}
-        return self.method(model or self.model(), seed=seed, **{**lively, **fields})
+        adapter = self.method(model or self.model(), seed=seed, **{**lively, **fields})
+        adapter.prepare((x, torch.arange(len(x)) % CLASSES) for x in make_stream(self.network, 2))
+        return adapter
 
     def stream(self, batches: int = 6) -> list[Tensor]:
         return make_stream(self.network, batches)

@@ -186,3 +186,8 @@ def test_settings_go_by_input_size_and_are_reported(caplog):
             assert adapter.config.views == 1
             assert f"preset {preset!r}" in caplog.text
             assert f"preset={preset!r}" in repr(adapter)
+
+
+@pytest.mark.parametrize("kind", ctta.METHODS.values(), ids=ctta.METHODS)
+def test_a_method_declares_what_it_needs_and_costs(kind):
+    assert "traits" in vars(kind)

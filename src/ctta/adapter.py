@@ -44,6 +44,21 @@ class Step:
 
 
 @dataclass(frozen=True)
+class Traits:
+    """What a method needs and what it costs, as data: tables and `ctta list methods` show it, a test counts the passes.
+
+    Passes are whole batches through a network, at the settings of preset "cifar10".
+    """
+
+    learns: str  # "nothing", "norm parameters", "all parameters" ...
+    forwards: tuple[float, float]  # fewest and most forward passes a batch
+    backwards: tuple[int, int]  # fewest and most backward passes a batch
+    answers: Literal["before", "after"] = "before"  # whether the answer comes before or after the batch's update
+    source: Literal["none", "statistics", "samples"] = "none"  # what `prepare` keeps of the source data
+    boundaries: bool = False  # whether it uses the hint that a domain starts
+
+
+@dataclass(frozen=True)
 class Training(Config):
     """The optimiser. Settings of every method that learns."""
 
@@ -95,6 +110,7 @@ class Adapter(nn.Module, ABC):
     title: ClassVar[str]  # in tables
     config_type: ClassVar[type[Config]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cifar10": {}, "cifar100": {}, "imagenet": {}, "clouds": {}}
+    traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
 
     optimizer: torch.optim.Optimizer | None
@@ -120,6 +136,7 @@ class Adapter(nn.Module, ABC):
         self.preset, self.config = self._made_with = self._settle(config, preset)
         self.seed = seed
         self.batches = 0
+        self.prepared = False
         self.optimizer = None
         self._networks: list[nn.Module] = []
         self._lock = threading.Lock()
@@ -166,8 +183,11 @@ class Adapter(nn.Module, ABC):
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain; the runner alone decides whether it is given."""
 
-    def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Source data, (x, y) batches, for methods that need statistics of it; the results ride in the state."""
+    def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Take what is needed from source data, (x, y) batches; passes go through `run` as in `adapt`.
+
+        What is found goes into buffers called `source_...`, which no reset touches.
+        """
 
     # What a user calls.
 
@@ -176,6 +196,11 @@ class Adapter(nn.Module, ABC):
 
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and say what happened."""
+        if not self.prepared and self.traits.source != "none":
+            raise StateError(
+                f"{type(self).__name__} needs source data once before the stream: "
+                "adapter.prepare((x, y) for x, y in source_batches)."
+            )
         with self._scope(x, learning=True) as x:
             step = self.adapt(x)
             self.check()
@@ -197,6 +222,18 @@ class Adapter(nn.Module, ABC):
             logits = self.run(self.source_model, x)
             self.check()
             return logits
+
+    def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Show the method source data, (x, y) batches, before the stream; what it keeps rides in the state.
+
+        Methods that need none take no look at it.
+        """
+        if self.traits.source == "none":
+            return
+        if self.batches:
+            raise StateError("The stream has begun; source data come before it. Call reset(), then prepare(source).")
+        self.study(self._turns(source))
+        self.prepared = True
 
     def restore_source(self) -> None:
         """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
@@ -338,12 +375,13 @@ class Adapter(nn.Module, ABC):
             "config": self.config.asdict(),
             "seed": self.seed,
             "batches": self.batches,
+            "prepared": self.prepared,
             "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self._fit(state)
-        self.seed, self.batches = state["seed"], state["batches"]
+        self.seed, self.batches, self.prepared = state["seed"], state["batches"], state["prepared"]
         if self.optimizer is not None:
             self.optimizer.load_state_dict(state["optimizer"])
 
@@ -449,11 +487,18 @@ class Adapter(nn.Module, ABC):
             self.review()
 
     def _own_tensors(self) -> list[Tensor]:
-        """State that is no network: what the method registered itself."""
-        return list(self.buffers(recurse=False))
+        """State that is no network and changes along the stream: what the method registered itself."""
+        return [buffer for name, buffer in self.named_buffers(recurse=False) if not name.startswith("source_")]
 
     def _own_state(self) -> list[Tensor]:
         return [tensor.clone() for tensor in self._own_tensors()]
+
+    def _turns(self, source: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+        """Each batch of source data in a turn of its own."""
+        for x, y in source:
+            with self._scope(x) as checked:
+                yield checked, y
+                self.check()
 
     @contextmanager
     def _scope(self, x: Tensor, *, learning: bool = False) -> Iterator[Tensor]:

@@ -15,7 +15,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ctta.adapter import Adapter, Step, log
+from ctta.adapter import Adapter, Step, Traits, log
 from ctta.config import Config, setting
 
 
@@ -35,6 +35,7 @@ class BNAdapt(Adapter):
 
     name = "bn_adapt"
     title = "BN Adapt"
+    traits = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     config_type = BNAdaptConfig
     config: BNAdaptConfig
     needs_norm = True

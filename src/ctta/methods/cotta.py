@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ctta.adapter import Step
+from ctta.adapter import Step, Traits
 from ctta.losses import consistency
 from ctta.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
@@ -36,6 +36,7 @@ class CoTTA(MeanTeacher):
 
     name = "cotta"
     title = "CoTTA"
+    traits = Traits("all parameters", forwards=(3, 34), backwards=(1, 1))
     config_type = CoTTAConfig
     config: CoTTAConfig
     presets = MEAN_TEACHER_PRESETS

@@ -28,7 +28,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ctta.adapter import Step
+from ctta.adapter import Step, Traits
 from ctta.config import setting
 from ctta.losses import consistency, cross_entropy
 from ctta.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
@@ -68,6 +68,7 @@ class DSS(MeanTeacher):
 
     name = "dss"
     title = "DSS"
+    traits = Traits("all parameters", forwards=(3, 34), backwards=(1, 1), boundaries=True)
     config_type = DSSConfig
     config: DSSConfig
     presets = MEAN_TEACHER_PRESETS

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ctta.adapter import Adapter, Step
+from ctta.adapter import Adapter, Step, Traits
 from ctta.config import Config
 
 
@@ -23,6 +23,7 @@ class Source(Adapter):
 
     name = "source"
     title = "Source"
+    traits = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     config_type = SourceConfig
     config: SourceConfig
 

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ctta.adapter import Adapter, Normalization, Step, Training
+from ctta.adapter import Adapter, Normalization, Step, Training, Traits
 from ctta.layers import norm_parameters
 from ctta.losses import entropy
 
@@ -32,6 +32,7 @@ class TENT(Adapter):
 
     name = "tent"
     title = "TENT"
+    traits = Traits("norm parameters", forwards=(1, 1), backwards=(1, 1))
     config_type = TENTConfig
     config: TENTConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ctta.adapter import Adapter, Normalization, Step
+from ctta.adapter import Adapter, Normalization, Step, Traits
 from ctta.config import setting
 
 
@@ -39,6 +39,7 @@ class TestAug(Adapter):
 
     name = "test_aug"
     title = "Test Aug"
+    traits = Traits("nothing", forwards=(32, 32), backwards=(0, 0))
     config_type = TestAugConfig
     config: TestAugConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
