@@ -89,12 +89,16 @@ def test_test_aug_is_the_mean_over_views():
 
 
 def test_cotta_against_plain_torch():
-    """Gate closed and no restore: the student's step and the teacher's average are plain arithmetic."""
-    network = make_network("image_bn")
+    """Gate closed and no restore: the student's step and the teacher's average are plain arithmetic.
+
+    At the start student and teacher agree, the gradient is rounding noise and Adam makes it large; so the layout is that
+    of the plain network, too.
+    """
+    network = make_network("image_bn").double()
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
     optimizer = torch.optim.Adam(student.parameters(), 1e-3)
-    adapter = CoTTA(network, gate=0.0, restore=0.0, ema=0.9)
-    for x in [make_batch("image_bn", 8, seed) for seed in range(5)]:
+    adapter = CoTTA(network, gate=0.0, restore=0.0, ema=0.9, execution=ctta.Execution(channels_last=False))
+    for x in [make_batch("image_bn", 8, seed).double() for seed in range(5)]:
         target = teacher(x).detach()
         loss = -(target.softmax(1) * student(x).log_softmax(1)).sum(1).mean()
         optimizer.zero_grad()
@@ -104,7 +108,7 @@ def test_cotta_against_plain_torch():
             for old, new in zip(teacher.parameters(), student.parameters(), strict=True):
                 old.copy_(0.9 * old + 0.1 * new)
         step = adapter.step(x)
-        torch.testing.assert_close(step.logits, target, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(step.logits, target, atol=1e-6, rtol=1e-6)
         torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-5, rtol=1e-5)
 
 

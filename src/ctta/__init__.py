@@ -14,6 +14,7 @@ from torch import nn
 from ctta import corruptions, models, views
 from ctta.adapter import Adapter, Step
 from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateError, nearest
+from ctta.execution import Execution
 from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.methods.bn_adapt import BNAdapt
@@ -35,6 +36,7 @@ __all__ = [
     "CoTTA",
     "ConfigError",
     "CttaError",
+    "Execution",
     "InputError",
     "ModelError",
     "Normalized",

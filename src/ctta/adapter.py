@@ -7,6 +7,7 @@ A method declares `config_type` and `presets`, registers what it changes in `bui
 from __future__ import annotations
 
 import copy
+import itertools
 import logging
 import threading
 from abc import ABC, abstractmethod
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from ctta import layers
 from ctta.config import Config, setting
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
+from ctta.execution import Execution, compiled
 from ctta.randomness import Randomness
 from ctta.views import Views, default_views
 
@@ -103,6 +105,7 @@ class Adapter(nn.Module, ABC):
     seed      all randomness is a function of (seed, batch number)
     classes   C, where it cannot be read off the model's last linear layer
     views     how many views (the field of that name), or an object that makes them, see `ctta.views.Views`
+    execution precision, memory layout and compilation of all passes, see `ctta.Execution`
     fields    single fields of the configuration, over preset or config
     """
 
@@ -125,9 +128,11 @@ class Adapter(nn.Module, ABC):
         seed: int = 0,
         classes: int | None = None,
         views: int | Views | None = None,
+        execution: Execution | None = None,
         **fields: Any,
     ) -> None:
         super().__init__()
+        self.execution = execution or Execution()
         if isinstance(views, int):
             fields["views"], views = views, None
         self.views = views
@@ -139,6 +144,7 @@ class Adapter(nn.Module, ABC):
         self.prepared = False
         self.optimizer = None
         self._networks: list[nn.Module] = []
+        self._channels_last: list[nn.Module] = []
         self._lock = threading.Lock()
         self._current: _Turn | None = None
 
@@ -256,10 +262,13 @@ class Adapter(nn.Module, ABC):
 
     # What a method uses.
 
-    def copy_source(self) -> nn.Module:
-        """A network of the method's own that starts at the source."""
+    def copy_source(self, *, many_passes: bool = False) -> nn.Module:
+        """A network of the method's own that starts at the source; for many passes, in the layout that is quicker."""
         network = copy.deepcopy(self.source_model)
         self._networks.append(network)
+        if many_passes and self.execution.channels_last:
+            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            self._channels_last.append(network)
         return network
 
     def train_on(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -282,12 +291,20 @@ class Adapter(nn.Module, ABC):
     def run(self, network: nn.Module, x: Tensor, *, grad: bool = False) -> Tensor:
         """The one door for every network pass. `grad` says whether a graph is wanted."""
         turn = self._turn
+        if self.execution.compile and not compiled(network):
+            network.compile()
+        # A model may change its input in place, and the batch is needed again.
+        quick = x.dim() == 4 and network in self._channels_last
+        given = x.clone(memory_format=torch.channels_last if quick else torch.contiguous_format)
         try:
-            with torch.set_grad_enabled(grad):
-                logits = network(x.clone())  # a model may change its input in place; the batch is needed again
+            with self.execution.scope(x.device, grad=grad):
+                logits = network(given)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
+            if quick and "view size is not compatible" in str(error):
+                self._lay_out_as_given(network)
+                return self.run(network, x, grad=grad)
             raise _explained(error, x) from error
         turn.forwards += len(x)
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
@@ -301,7 +318,20 @@ class Adapter(nn.Module, ABC):
                 f"The model gave {logits.shape[1]} classes, but its last linear layer says {self.classes}. "
                 f"Pass classes={logits.shape[1]}."
             )
-        return logits
+        return logits.to(x.dtype)
+
+    def run_views(self, network: nn.Module, x: Tensor, count: int) -> Iterator[Tensor]:
+        """Logits of `count` views of the batch, without gradient; each view is normalised with its own statistics."""
+        together = self.execution.views_in_a_pass(x)
+        if together == 1 or self.execution.compile or not layers.can_group(network):
+            for view in self.make_views(x, count):
+                yield self.run(network, view)
+            return
+        views = self.make_views(x, count)
+        while chunk := list(itertools.islice(views, together)):
+            with layers.grouped_statistics(network, len(chunk)):
+                logits = self.run(network, torch.cat(chunk))
+            yield from logits.chunk(len(chunk))
 
     def check(self, *signals: Tensor) -> list[float]:
         """Read 0-d signals, and whether the batch is valid, in the batch's one host-device synchronisation."""
@@ -485,6 +515,12 @@ class Adapter(nn.Module, ABC):
                 self._adopt(name, self._from_preset(name))
             log.info("%s: settings of preset %r, by input %s: %s", self.name, name, tuple(x.shape[1:]), self.config)
             self.review()
+
+    def _lay_out_as_given(self, network: nn.Module) -> None:
+        """For models whose code takes the order of values in memory for granted (`view` behind a convolution)."""
+        self._channels_last.remove(network)
+        network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        layers.discard_statistics(network)
 
     def _own_tensors(self) -> list[Tensor]:
         """State that is no network and changes along the stream: what the method registered itself."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from torch import nn
 from ctta.adapter import preset_by_input
 from ctta.config import Config, setting
 from ctta.errors import ConfigError, nearest
+from ctta.execution import Execution
 from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.models import MODELS, embedded_model, from_factory
@@ -83,6 +84,7 @@ class Experiment:
     methods: tuple[Method, ...]
     seeds: tuple[int, ...] = (0,)
     notes: tuple[str, ...] = ()
+    execution: Execution = field(default_factory=Execution)
 
     def asdict(self) -> dict[str, Any]:
         """Plain data."""
@@ -139,12 +141,13 @@ def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
 def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     """From plain data; all mistakes are reported together."""
     problems: list[str] = []
-    known = ("name", "data", "model", "methods", "seeds", "notes")
+    known = ("name", "data", "model", "methods", "seeds", "notes", "execution")
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = _section(Data, "data", data.get("data", {}), problems)
     model = _section(Model, "model", data.get("model", {}), problems)
     problems += [f"data: {problem}" for problem in data_problems(stream)] if stream is not None else []
     problems += [f"model: {problem}" for problem in model.problems()] if model is not None else []
+    execution = _section(Execution, "execution", data.get("execution", {}), problems)
     methods = _methods(data.get("methods", list(METHODS)), problems)
     seeds = data.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
@@ -152,7 +155,7 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     if problems or stream is None or model is None:
         raise ConfigError("\n".join(problems))
     notes = tuple(str(note) for note in data.get("notes", []))
-    return Experiment(str(data.get("name", name)), stream, model, methods, tuple(seeds), notes)
+    return Experiment(str(data.get("name", name)), stream, model, methods, tuple(seeds), notes, execution)
 
 
 def _section(kind: type[Any], name: str, values: Any, problems: list[str]) -> Any:

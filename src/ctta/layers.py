@@ -10,8 +10,9 @@ Statistics of a BatchNorm layer come in four kinds. None of them loses the sourc
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -158,6 +159,31 @@ def discard_statistics(module: nn.Module) -> None:
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.seen.clear()
+
+
+def can_group(module: nn.Module) -> bool:
+    """Whether `grouped_statistics` knows every layer of the network that looks across the batch."""
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    plain = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    return all(type(layer) in plain and not _hook(layer) and "forward" not in vars(layer) for layer in norms)
+
+
+@contextmanager
+def grouped_statistics(module: nn.Module, groups: int) -> Iterator[None]:
+    """Inside the block a batch is `groups` batches one after the other, each normalised as if it came alone."""
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    norms = [layer for layer in norms if layer.training or layer.running_mean is None]
+    try:
+        for layer in norms:
+            layer.forward = partial(_normalize_groups, layer.forward, groups)  # type: ignore[method-assign]
+        yield
+    finally:
+        for layer in norms:
+            del layer.forward
+
+
+def _normalize_groups(normalize: Callable[[Tensor], Tensor], groups: int, x: Tensor) -> Tensor:
+    return torch.cat([normalize(part) for part in x.chunk(groups)])
 
 
 def restart_statistics(module: nn.Module) -> None:

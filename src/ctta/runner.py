@@ -164,7 +164,7 @@ def _run_cell(
     """One cell from where it was to its end."""
     memory = PeakMemory()
     kind = METHODS[cell.method]
-    adapter = kind(model, kind.config_type.make(cell.config), seed=cell.seed)
+    adapter = kind(model, kind.config_type.make(cell.config), seed=cell.seed, execution=experiment.execution)
     path = folder.path / "checkpoints" / f"{cell.cell}.pt"
     known = _whole_records(folder, cell.cell)
     start, saved = 0, checkpoint.load(path)

@@ -58,7 +58,7 @@ class MeanTeacher(Adapter):
 
     def build(self) -> None:
         self.student = self.copy_source()
-        self.teacher = self.copy_source()
+        self.teacher = self.copy_source(many_passes=True)
         self.train_on(self.student.parameters())
 
     def review(self) -> None:
@@ -84,8 +84,8 @@ class MeanTeacher(Adapter):
         if views == 0:
             return self.run(network, x)
         total = torch.zeros(len(x), self.classes, dtype=x.dtype, device=x.device)
-        for view in self.make_views(x, views):
-            total += self.run(network, view)
+        for logits in self.run_views(network, x, views):
+            total += logits
         return total / views
 
     def follow(self) -> None:

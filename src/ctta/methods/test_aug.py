@@ -49,10 +49,11 @@ class TestAug(Adapter):
         "clouds": {"draw": "sample"},
     }
 
+    def build(self) -> None:
+        self.model = self.copy_source(many_passes=True)
+
     def adapt(self, x: Tensor) -> Step:
         return Step(self.answer(x), {"views": torch.tensor(self.config.views)})
 
     def answer(self, x: Tensor) -> Tensor:
-        return torch.stack([self.run(self.source_model, view) for view in self.make_views(x, self.config.views)]).mean(
-            0
-        )
+        return torch.stack(list(self.run_views(self.model, x, self.config.views))).mean(0)
