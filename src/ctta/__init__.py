@@ -19,6 +19,7 @@ from ctta.methods import METHODS
 from ctta.methods.bn_adapt import BNAdapt
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.lame import LAME
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -28,6 +29,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DSS",
+    "LAME",
     "METHODS",
     "TENT",
     "Adapter",

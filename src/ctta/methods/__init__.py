@@ -9,6 +9,7 @@ from ctta.adapter import Adapter
 from ctta.methods.bn_adapt import BNAdapt
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.lame import LAME
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -21,5 +22,6 @@ METHODS: Mapping[str, type[Adapter]] = MappingProxyType(
         "tent": TENT,
         "cotta": CoTTA,
         "dss": DSS,
+        "lame": LAME,
     }
 )
