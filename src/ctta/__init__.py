@@ -16,10 +16,14 @@ from ctta.adapter import Adapter, Step
 from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateError, nearest
 from ctta.layers import Normalized
 from ctta.methods import METHODS
+from ctta.methods.adacontrast import AdaContrast
 from ctta.methods.bn_adapt import BNAdapt
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
 from ctta.methods.lame import LAME
+from ctta.methods.rmt import RMT
+from ctta.methods.roid import ROID
+from ctta.methods.shot import SHOT
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -31,7 +35,11 @@ __all__ = [
     "DSS",
     "LAME",
     "METHODS",
+    "RMT",
+    "ROID",
+    "SHOT",
     "TENT",
+    "AdaContrast",
     "Adapter",
     "BNAdapt",
     "CoTTA",

@@ -207,6 +207,7 @@ def training_statistics(module: nn.Module) -> Iterator[None]:
     """As in training: inside, the batch's statistics normalise and a layer's own follow them by its momentum.
 
     A layer's own stay as they were where a pass fails or gives what is not finite. Synchronised layers keep theirs.
+    The backward pass belongs inside too.
     """
     followers = [layer for layer in _batch_norms(module) if not isinstance(layer, nn.SyncBatchNorm)]
     before = [[statistic.clone() for statistic in _source(layer)] for layer in followers]
