@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 import ctta
+from contract import Case, answers, same
 from ctta import TENT, BNAdapt, CoTTA, Source, TestAug
 from ctta.randomness import Randomness
 from ctta.teacher import stochastic_restore
@@ -181,3 +182,20 @@ def test_settings_go_by_input_size_and_are_reported(caplog):
 @pytest.mark.parametrize("kind", ctta.METHODS.values(), ids=ctta.METHODS)
 def test_a_method_declares_what_it_needs_and_costs(kind):
     assert "traits" in vars(kind)
+
+
+@pytest.mark.parametrize("kind", ctta.METHODS.values(), ids=ctta.METHODS)
+def test_every_method_works_under_autocast_and_where_algorithms_must_be_deterministic(kind):
+    case = Case(kind, "image_bn")
+    with torch.autocast("cpu", torch.bfloat16):
+        adapter = case.adapter()
+        assert all(adapter(x).isfinite().all() for x in case.stream(3))
+    expected, adapter, stream = answers(case.adapter(), case.stream(3)), case.adapter(), case.stream(3)
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_device("meta")
+    try:
+        assert same(answers(adapter, stream), expected)
+    finally:
+        torch.set_default_device("cpu")
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)

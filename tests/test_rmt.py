@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ctta import RMT, StateError
+from ctta import RMT, InputError, StateError
 from ctta.methods.rmt import class_means, contrastive_loss, draw_projector, make_projector, nearest, self_training
 from networks import CLASSES, make_batch, make_network
 from plain import cross_entropies, identity_views, with_batch_statistics
@@ -128,3 +128,12 @@ def test_source_data_come_first():
     adapter.reset()
     assert torch.equal(adapter.source_prototypes, before)  # a reset keeps what was learned of the source
     adapter(x)
+
+
+def test_source_data_that_cannot_be_used():
+    adapter, x = RMT(make_network("image_bn")), make_batch("image_bn", 4, 0)
+    with pytest.raises(InputError, match="from 0 to 4"):
+        adapter.prepare([(x, torch.tensor([0, 1, 2, 5]))])
+    with pytest.raises(InputError, match="there were no source data"):
+        adapter.prepare([])
+    assert not adapter.prepared

@@ -7,6 +7,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from ctta import ROID
 from ctta.methods.roid import diversity, likelihood_ratio, sample_weight, scaled, smoothed_prior
@@ -115,3 +116,24 @@ def test_batches_of_equal_samples():
     assert step.logits.isfinite().all()
     assert step.samples["selected"].all()
     assert adapter.skipped == 0
+
+
+class FlatNorm(nn.Module):
+    """Normalises features without positions, which a batch of one cannot do."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(3), nn.Linear(3, 4)
+
+    def forward(self, x):
+        return self.head(self.norm(x.mean((2, 3))))
+
+
+def test_a_single_sample_that_is_kept_has_company_in_the_view_s_pass():
+    adapter = ROID(FlatNorm(), views=identity_views)
+    kept = []
+    for x in [make_batch("image_bn", 3, seed) for seed in range(12)]:
+        step = adapter.step(x)
+        assert step.logits.isfinite().all()
+        kept.append(int(step.samples["selected"].sum()))
+    assert 1 in kept

@@ -29,6 +29,7 @@ from torch import Tensor, nn
 from ctta import layers
 from ctta.adapter import Adapter, Features, Normalization, Step, Training, Traits
 from ctta.config import setting
+from ctta.errors import InputError
 from ctta.losses import consistency
 from ctta.randomness import Randomness
 
@@ -75,10 +76,20 @@ class RMT(Adapter):
         self.register_buffer("source_known", torch.zeros(self.classes, device=device, dtype=torch.bool))
 
     def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        found = ((self.run_features(self.source_model, x)[0], y.to(x.device)) for x, y in source)
+        found = ((self.run_features(self.source_model, x)[0], self._checked(y).to(x.device)) for x, y in source)
         prototypes, known = class_means(found, torch.zeros_like(self.source_prototypes))
+        if not known.any():
+            raise InputError("RMT needs a prototype for each class, and there were no source data. Give some batches.")
         self.source_prototypes.copy_(prototypes)
         self.source_known.copy_(known)
+
+    def _checked(self, label: Tensor) -> Tensor:
+        if label.dim() != 1 or label.min() < 0 or label.max() >= self.classes:
+            raise InputError(
+                f"Labels of source data must be (N,), whole numbers from 0 to {self.classes - 1}. Got shape "
+                f"{tuple(label.shape)}, from {label.min()} to {label.max()}."
+            )
+        return label
 
     def restore_source(self) -> None:
         """As for every method; the projector goes back to where it began."""

@@ -94,7 +94,7 @@ class ROID(Adapter):
         config = self.config
         logits = self.run(self.model, x, grad=True)
         with torch.no_grad():
-            probability = logits.softmax(1)
+            probability = logits.softmax(1).to(x.dtype)
             weight = sample_weight(diversity(probability, self.mean_probability), -entropy(logits), config.temperature)
             kept = self.kept(weight)
             average = torch.lerp(probability.mean(0), self.mean_probability, config.momentum)
