@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import ctta
-from contract import Case, answers, same
+from contract import Case, Fragile, answers, arm, same
 from ctta import TENT, BNAdapt, CoTTA, Source, TestAug
 from ctta.randomness import Randomness
 from ctta.teacher import stochastic_restore
@@ -97,6 +97,19 @@ def test_cotta_against_plain_torch():
         step = adapter.step(x)
         torch.testing.assert_close(step.logits, target, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_a_skipped_step_does_not_move_the_teacher():
+    adapter = CoTTA(Fragile(make_network("image_bn")), gate=0.0, restore=0.0, ema=0.5)
+    stream = make_stream("image_bn")
+    adapter(stream[0])
+    before = [parameter.clone() for parameter in adapter.teacher.parameters()]
+    arm(adapter, True)
+    assert adapter.step(stream[1]).info["skipped"] == 1
+    assert same(before, list(adapter.teacher.parameters()))
+    arm(adapter, False)
+    adapter(stream[2])
+    assert not same(before, list(adapter.teacher.parameters()))
 
 
 def test_symmetric_consistency():
