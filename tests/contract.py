@@ -22,8 +22,8 @@ from torch import Tensor, nn
 from ctta import Adapter, InputError, ModelError, Step
 from networks import CLASSES, make_network, make_stream
 
-# Settings under which hidden state shows: large steps, a quick teacher, views at work.
-LIVELY = {"lr": 0.02, "ema": 0.5, "restore": 0.05, "views": 2, "gate": 1.0}
+# Settings under which hidden state shows: large steps, a quick teacher, views and memories at work.
+LIVELY = {"lr": 0.02, "ema": 0.5, "restore": 0.05, "views": 2, "gate": 1.0, "queue": 24, "refine_after": 16}
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Case:
 
     @property
     def makes_views(self) -> bool:
-        return "views" in self.method.config_type.fields()
+        return "draw" in self.method.config_type.fields()
 
 
 def answers(adapter: Adapter, stream: list[Tensor]) -> list[Tensor]:
@@ -183,7 +183,7 @@ def check_bounded_state(case: Case) -> None:
         pickle.dump(adapter, buffer)
         return len(buffer.getvalue()) // 1024
 
-    fields = {"views": 1} if case.makes_views else {}
+    fields = {"views": 1} if "views" in case.method.config_type.fields() else {}
     adapter, stream = case.adapter(**fields), [x[:4] for x in case.stream(4)]
     adapter(stream[0])
     start = size(adapter)

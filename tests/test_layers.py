@@ -144,3 +144,34 @@ def test_class_count():
     assert layers.class_count(make_network("vit_ln")) == 5
     assert layers.class_count(nn.Sequential(nn.Conv2d(3, 7, 1), nn.Flatten())) == 7
     assert layers.class_count(nn.Flatten()) is None
+
+
+def test_move_is_a_weighted_mean_on_the_device():
+    weights, targets = [torch.tensor([1.0, 3.0]), torch.tensor([7])], [torch.tensor([5.0, 3.0]), torch.tensor([9])]
+    layers.move(weights, targets, torch.tensor(0.25))
+    assert [weight.tolist() for weight in weights] == [[2.0, 3.0], [7]]  # whole numbers are no weights
+
+
+def test_assign_finite_keeps_what_was_there():
+    state = torch.tensor([1.0, 2.0, 3.0])
+    layers.assign_finite(state, torch.tensor([4.0, float("nan"), float("inf")]))
+    assert state.tolist() == [4, 2, 3]
+
+
+def test_training_statistics_are_those_of_training_mode():
+    plain, ours = make_network("image_bn"), make_network("image_bn").eval()
+    for layer in (plain.drop, ours.drop):
+        layer.p = 0.0
+    with layers.training_statistics(ours):
+        torch.testing.assert_close(ours(X), plain.train()(X))
+    torch.testing.assert_close(ours(X), plain.eval()(X))
+    assert torch.equal(ours.bn1.running_var, plain.bn1.running_var)
+
+
+def test_training_statistics_follow_nothing_that_is_not_finite():
+    network = make_network("image_bn").eval()
+    before = statistics(network)[:2]
+    with torch.no_grad(), layers.training_statistics(network):
+        network(X * float("nan"))
+    assert all(torch.equal(a, b) for a, b in zip(before, statistics(network)[:2], strict=True))
+    assert network(X).isfinite().all()

@@ -9,21 +9,12 @@ import torch
 from torch import nn
 
 import ctta
+from contract import Case, Fragile, answers, arm, same
 from ctta import TENT, BNAdapt, CoTTA, Source, TestAug
 from ctta.randomness import Randomness
 from ctta.teacher import stochastic_restore
 from networks import make_batch, make_network, make_stream
-
-
-def with_batch_statistics(network):
-    """The way the field's public code does it: forget the running statistics."""
-    network = copy.deepcopy(network).eval()
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            layer.train()
-            layer.track_running_stats = False
-            layer.running_mean = layer.running_var = None
-    return network
+from plain import with_batch_statistics
 
 
 @pytest.mark.parametrize("kind", ["image_bn", "pointnet_bn"])
@@ -112,6 +103,19 @@ def test_cotta_against_plain_torch():
         torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-5, rtol=1e-5)
 
 
+def test_a_skipped_step_does_not_move_the_teacher():
+    adapter = CoTTA(Fragile(make_network("image_bn")), gate=0.0, restore=0.0, ema=0.5)
+    stream = make_stream("image_bn")
+    adapter(stream[0])
+    before = [parameter.clone() for parameter in adapter.teacher.parameters()]
+    arm(adapter, True)
+    assert adapter.step(stream[1]).info["skipped"] == 1
+    assert same(before, list(adapter.teacher.parameters()))
+    arm(adapter, False)
+    adapter(stream[2])
+    assert not same(before, list(adapter.teacher.parameters()))
+
+
 def test_symmetric_consistency():
     teacher, student = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 2.0]])
     t, s = teacher.softmax(1), student.softmax(1)
@@ -195,3 +199,20 @@ def test_settings_go_by_input_size_and_are_reported(caplog):
 @pytest.mark.parametrize("kind", ctta.METHODS.values(), ids=ctta.METHODS)
 def test_a_method_declares_what_it_needs_and_costs(kind):
     assert "traits" in vars(kind)
+
+
+@pytest.mark.parametrize("kind", ctta.METHODS.values(), ids=ctta.METHODS)
+def test_every_method_works_under_autocast_and_where_algorithms_must_be_deterministic(kind):
+    case = Case(kind, "image_bn")
+    with torch.autocast("cpu", torch.bfloat16):
+        adapter = case.adapter()
+        assert all(adapter(x).isfinite().all() for x in case.stream(3))
+    expected, adapter, stream = answers(case.adapter(), case.stream(3)), case.adapter(), case.stream(3)
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_device("meta")
+    try:
+        assert same(answers(adapter, stream), expected)
+    finally:
+        torch.set_default_device("cpu")
+        torch.set_default_device(None)
+        torch.use_deterministic_algorithms(False)

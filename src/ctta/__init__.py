@@ -17,9 +17,14 @@ from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateErr
 from ctta.execution import Execution
 from ctta.layers import Normalized
 from ctta.methods import METHODS
+from ctta.methods.adacontrast import AdaContrast
 from ctta.methods.bn_adapt import BNAdapt
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.lame import LAME
+from ctta.methods.rmt import RMT
+from ctta.methods.roid import ROID
+from ctta.methods.shot import SHOT
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -29,8 +34,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DSS",
+    "LAME",
     "METHODS",
+    "RMT",
+    "ROID",
+    "SHOT",
     "TENT",
+    "AdaContrast",
     "Adapter",
     "BNAdapt",
     "CoTTA",

@@ -24,7 +24,7 @@ from ctta.config import Config, setting
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.execution import Execution, compiled
 from ctta.randomness import Randomness
-from ctta.views import Views, default_views
+from ctta.views import Draw, ViewKind, Views, default_views
 
 log = logging.getLogger("ctta")
 
@@ -79,6 +79,15 @@ class Normalization(Config):
     )
     batch_share: float = setting(
         0.1, "Share of the batch in mixed statistics; step of the average in running ones.", low=0.0, high=1.0
+    )
+
+
+@dataclass(frozen=True)
+class Features(Config):
+    """Where the features are. Settings of every method that looks at them, or leaves the head alone."""
+
+    head: str | None = setting(
+        None, "Name of the model's last layer, such as 'fc', whose input are the features; none: it is found."
     )
 
 
@@ -333,6 +342,30 @@ class Adapter(nn.Module, ABC):
                 logits = self.run(network, torch.cat(chunk))
             yield from logits.chunk(len(chunk))
 
+    def find_head(self) -> int:
+        """Settle which layer is the head; gives how many features go into it."""
+        self.head: str = layers.find_head(self.source_model, self.classes, getattr(self.config, "head", None))
+        return layers.feature_width(self.source_model.get_submodule(self.head))
+
+    def run_features(self, network: nn.Module, x: Tensor, *, grad: bool = False) -> tuple[Tensor, Tensor]:
+        """A pass as in `run`; gives the features, (N, D), and the logits."""
+        head, seen = network.get_submodule(self.head), []
+        watch = head.register_forward_pre_hook(
+            lambda _, args, kwargs: seen.append(args[0] if args else kwargs["input"]), with_kwargs=True
+        )
+        try:
+            logits = self.run(network, x, grad=grad)
+        finally:
+            watch.remove()
+        features = layers.pooled(seen[-1], head) if seen else None
+        if features is None or features.shape != (len(x), layers.feature_width(head)):
+            shape = "nothing" if features is None else f"features of shape {tuple(features.shape)}"
+            raise ModelError(
+                f"The head was taken to be {self.head!r}, and it was given {shape}; expected ({len(x)}, "
+                f"{layers.feature_width(head)}). Name the layer whose input are the features: head='fc'."
+            )
+        return features.to(x.dtype), logits
+
     def check(self, *signals: Tensor) -> list[float]:
         """Read 0-d signals, and whether the batch is valid, in the batch's one host-device synchronisation."""
         pending, self._turn.pending = self._turn.pending, []
@@ -364,6 +397,11 @@ class Adapter(nn.Module, ABC):
         return loss.detach()
 
     @property
+    def learned(self) -> Tensor:
+        """1 where this batch's steps reached the weights, 0 where one was skipped; 0-d, read on the device alone."""
+        return (self._turn.skipped == 0).to(self.placement[1])
+
+    @property
     def random(self) -> Randomness:
         """This batch's randomness, a function of (seed, batch number)."""
         return self._turn.random
@@ -389,9 +427,9 @@ class Adapter(nn.Module, ABC):
         share: float = getattr(self.config, "batch_share", 1.0)
         return share
 
-    def make_views(self, x: Tensor, count: int) -> Iterator[Tensor]:
+    def make_views(self, x: Tensor, count: int = 1, kind: ViewKind = "full") -> Iterator[Tensor]:
         """`count` views of the batch, one at a time."""
-        maker = self._turn.views
+        maker = self._view_maker(x, kind)
         assert maker is not None
         for _ in range(count):
             yield maker(x, self.random)
@@ -583,11 +621,10 @@ class Adapter(nn.Module, ABC):
             )
         self._view_maker(x)  # refuses what it has no views for
 
-    def _view_maker(self, x: Tensor) -> Views | None:
+    def _view_maker(self, x: Tensor, kind: ViewKind = "full") -> Views | None:
         """What makes views of this batch, for a method that wants any."""
-        if not hasattr(self.config, "views"):
-            return None
-        return self.views or default_views(x, getattr(self.config, "draw", "batch"))
+        draw: Draw | None = getattr(self.config, "draw", None)
+        return None if draw is None else self.views or default_views(x, draw, kind)
 
     def _check_values(self, low: float, high: float) -> None:
         if not (float("-inf") < low <= high < float("inf")):

@@ -1,4 +1,4 @@
-"""What a method may touch in a network: norm layers of every kind, their statistics, parameter groups.
+"""What a method may touch in a network: norm layers of every kind, their statistics, the head, parameter groups.
 
 Statistics of a BatchNorm layer come in four kinds. None of them loses the source's own, which stay in the layer.
 
@@ -19,6 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+
+from ctta.errors import ModelError, nearest
 
 Statistics = Literal["source", "batch", "mixed", "running"]
 
@@ -60,13 +62,46 @@ def norm_parameters(module: nn.Module) -> list[nn.Parameter]:
 
 def class_count(module: nn.Module) -> int | None:
     """The width of the last linear layer (or 1x1 convolution), which is the head of nearly every classifier."""
-    width: int | None = None
-    for layer in module.modules():
-        if isinstance(layer, nn.Linear):
-            width = layer.out_features
-        elif isinstance(layer, nn.Conv1d | nn.Conv2d) and all(size == 1 for size in layer.kernel_size):
-            width = layer.out_channels
-    return width
+    widths = [width for layer in module.modules() if (width := _outputs(layer)) is not None]
+    return widths[-1] if widths else None
+
+
+def find_head(module: nn.Module, classes: int, name: str | None = None) -> str:
+    """The name of the classifier's last layer. What goes into it are the features.
+
+    It is the last linear layer or 1x1 convolution with as many outputs as there are classes, in the order of
+    registration. A `name` goes first; it may leave out the outer modules, as in "fc" for "model.fc".
+    """
+    if name is None:
+        heads: list[str] = [key for key, layer in module.named_modules() if _outputs(layer) == classes]
+        if heads:
+            return heads[-1]
+        raise ModelError(
+            f"The head was not found: the model has no linear layer and no 1x1 convolution with {classes} outputs. "
+            "Name the layer whose input are the features: head='fc'."
+        )
+    named: list[str] = [key for key, _ in module.named_modules() if key == name or key.endswith("." + name)]
+    heads = [name] if name in named else named
+    if len(heads) != 1 or not _has_width(module.get_submodule(heads[0])):
+        layers = [key for key, layer in module.named_modules() if _outputs(layer) is not None]
+        raise ModelError(
+            f"head={name!r} must name one layer with a weight of shape (classes, features). {nearest(name, layers)}"
+        )
+    return heads[0]
+
+
+def feature_width(head: nn.Module) -> int:
+    """How many features go into a head."""
+    weight = head.weight
+    assert isinstance(weight, Tensor)
+    return weight.shape[1]
+
+
+def pooled(features: Tensor, head: nn.Module) -> Tensor:
+    """What went into a head as (N, D): the mean over positions where there are any."""
+    if features.dim() == 2:
+        return features
+    return features.flatten(2).mean(2) if _is_convolution(head) else features.flatten(1, -2).mean(1)
 
 
 class StreamStatistics:
@@ -193,11 +228,64 @@ def restart_statistics(module: nn.Module) -> None:
             overwrite(_stream(layer), _source(layer))
 
 
+@contextmanager
+def training_statistics(module: nn.Module) -> Iterator[None]:
+    """As in training: inside, the batch's statistics normalise and a layer's own follow them by its momentum.
+
+    A layer's own stay as they were where a pass fails or gives what is not finite. Synchronised layers keep theirs.
+    The backward pass belongs inside too.
+    """
+    followers = [layer for layer in _batch_norms(module) if not isinstance(layer, nn.SyncBatchNorm)]
+    before = [[statistic.clone() for statistic in _source(layer)] for layer in followers]
+    failed = True
+    try:
+        for layer in followers:
+            layer.training = True
+        yield
+        failed = False
+    finally:
+        for layer, old in zip(followers, before, strict=True):
+            layer.training = False
+            for statistic, value in zip(_source(layer), old, strict=True):
+                statistic.copy_(value if failed else torch.where(statistic.isfinite(), statistic, value))
+
+
 def overwrite(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
     """Copy values in place, tensor by tensor."""
     with torch.no_grad():
         for target, source in zip(targets, sources, strict=True):
             target.copy_(source)
+
+
+def assign_finite(state: Tensor, value: Tensor) -> Tensor:
+    """Copy a value into a buffer, except what is not finite."""
+    return state.copy_(torch.where(value.isfinite(), value, state))
+
+
+@torch.no_grad()
+def move(weights: Iterable[Tensor], targets: Iterable[Tensor], share: Tensor) -> None:
+    """weights <- (1 - share) weights + share targets, in place. The share is 0-d and stays on the device."""
+    pairs = [pair for pair in zip(weights, targets, strict=True) if pair[0].is_floating_point()]
+    moved, aims = [weight for weight, _ in pairs], [target for _, target in pairs]
+    torch._foreach_lerp_(moved, aims, [share.to(weight.dtype).expand_as(weight) for weight in moved])
+
+
+def _is_convolution(layer: nn.Module) -> bool:
+    return isinstance(layer, nn.Conv1d | nn.Conv2d | nn.Conv3d)
+
+
+def _outputs(layer: nn.Module) -> int | None:
+    """How many outputs a linear layer or a 1x1 convolution has; none for another layer."""
+    if isinstance(layer, nn.Linear):
+        return layer.out_features
+    if isinstance(layer, nn.Conv1d | nn.Conv2d) and all(size == 1 for size in layer.kernel_size):
+        return layer.out_channels
+    return None
+
+
+def _has_width(layer: nn.Module) -> bool:
+    weight = getattr(layer, "weight", None)
+    return isinstance(weight, Tensor) and weight.dim() >= 2
 
 
 def _batch_norms(module: nn.Module) -> list[_BatchNorm]:

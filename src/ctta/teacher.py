@@ -17,6 +17,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from ctta import layers
 from ctta.adapter import Adapter, Normalization, Training, log
 from ctta.config import setting
 from ctta.errors import InputError
@@ -89,11 +90,8 @@ class MeanTeacher(Adapter):
         return total / views
 
     def follow(self) -> None:
-        """Eq. 9 of the paper: the teacher moves towards the student."""
-        pairs = zip(self.teacher.parameters(), self.student.parameters(), strict=True)
-        teacher, student = zip(*(pair for pair in pairs if pair[0].is_floating_point()), strict=True)
-        with torch.no_grad():
-            torch._foreach_lerp_(teacher, student, 1 - self.config.ema)
+        """Eq. 9 of the paper: the teacher moves towards the student. After a skipped step it stays."""
+        layers.move(self.teacher.parameters(), self.student.parameters(), (1 - self.config.ema) * self.learned)
 
     def restore(self) -> None:
         """CoTTA's stochastic restore."""

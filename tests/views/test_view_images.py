@@ -19,7 +19,7 @@ from benchmarks import reference_views as reference
 from benchmarks.reference_views import ViewParameters, reference_view
 from ctta.errors import InputError
 from ctta.randomness import Randomness
-from ctta.views import CloudViews, ImageViews, default_views, images
+from ctta.views import CloudViews, ImageViews, StrongViews, ViewKind, WeakViews, default_views, images
 
 CPU = torch.device("cpu")
 SIZES = [(8, 8), (9, 14), (14, 9), (17, 17), (32, 32)]
@@ -520,3 +520,92 @@ def test_default_views_go_by_the_form_of_the_batch() -> None:
     for shape in ((3, 8, 8), (2, 4, 8, 8), (2, 3)):
         with pytest.raises(InputError, match=r"views=my_views"):
             default_views(torch.zeros(shape), "batch")
+
+
+# --- Other kinds of view ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("warp", WARPS, ids=str)
+@pytest.mark.parametrize("size", [(9, 14), (32, 32)], ids=str)
+def test_mirrored_padding_is_reflection_without_the_border_pixel(size: tuple[int, int], warp: ViewParameters) -> None:
+    x = noise_image(*size)
+    height, width = size
+    padded = np.pad(x[0].numpy(), ((0, 0), (height // 2,) * 2, (width // 2,) * 2), mode="reflect")
+    image = reference.crop(reference.affine(padded, warp.angle, warp.shift, warp.scale), height, width)
+    theirs = torch.from_numpy((reference.flip(image) if warp.flip else image).copy())[None]
+    inside = covered(height, width, warp)
+    ours = images.mirrored_sample(x, our_grid(warp, height, width, 0))
+    torch.testing.assert_close(ours[..., inside], theirs[..., inside], **EXACT)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_clean_view_is_jitter_and_geometry_alone(draw: images.Draw, spy: Spy) -> None:
+    x = noise_image(32, 32, count=3)
+    ours = ImageViews(draw, clean=True)(x, Randomness(3, 5, CPU))
+    _, order, factors = spy.calls["jitter"]
+    angle, shift, scale, flip, *_ = spy.calls["sampling_grid"]
+    assert "blur" not in spy.calls
+    for i, (image, view) in enumerate(zip(x.split(1), ours, strict=True)):
+        row = i if draw == "sample" else 0
+        warp = ViewParameters(
+            angle=angle[row].item(), shift=tuple(shift[row].tolist()), scale=scale[row].item(), flip=bool(flip[row])
+        )
+        jittered = reference_jitter(image, tuple(order[row].tolist()), tuple(factors[row].tolist()))
+        padded = np.pad(jittered[0].numpy(), ((0, 0), (16, 16), (16, 16)), mode="reflect")
+        expected = reference.crop(reference.affine(padded, warp.angle, warp.shift, warp.scale), 32, 32)
+        expected = (reference.flip(expected) if warp.flip else expected).copy()
+        torch.testing.assert_close(view, torch.from_numpy(expected), **EXACT)
+
+
+def test_weak_views_mirror_each_image_or_not() -> None:
+    x = noise_image(6, 7, count=400)
+    view = WeakViews()(x, Randomness(0, 0, CPU))
+    mirrored = (view == x.flip(3)).flatten(1).all(1)
+    assert (mirrored | (view == x).flatten(1).all(1)).all()
+    assert abs(mirrored.double().mean() - 0.5) < 0.1
+
+
+def test_strong_views_leave_parts_out_at_random() -> None:
+    """Of 1000 images of one colour and 1000 grey ones: how many turn grey, and how many keep their colour."""
+    x = plain((0.6, 0.4, 0.2)).expand(1000, 3, 9, 14)
+    view = StrongViews()(x, Randomness(0, 0, CPU))
+    assert view.min() >= 0
+    assert view.max() <= 1
+    assert (view - view[..., :1, :1]).abs().max() < 1e-9  # one colour stays one colour, whatever the blur does
+    pixel = view[..., 0, 0]
+    grey = (pixel.amax(1) - pixel.amin(1)) < 1e-9
+    same = (pixel - x[..., 0, 0]).abs().amax(1) < 1e-9
+    assert abs(grey.double().mean() - 0.2) < 0.05
+    assert abs(same.double().mean() - 0.2 * 0.8) < 0.05  # neither jittered nor grey
+
+
+def test_strong_views_blur_half_of_the_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    watcher = Spy(monkeypatch)
+    watcher.watch("blur")
+    x = noise_image(8, 8, count=1000)
+    StrongViews()(x, Randomness(0, 0, CPU))
+    _, sigma, margin = watcher.calls["blur"]
+    blurred = sigma > 0.01
+    assert abs(blurred.double().mean() - 0.5) < 0.06
+    assert 0.1 <= sigma[blurred].min() < 0.15
+    assert 1.9 < sigma[blurred].max() <= 2.0
+    assert margin == 6
+
+
+def test_a_wide_blur_is_the_gaussian() -> None:
+    x = torch.zeros(1, 1, 25, 25, dtype=torch.float64)
+    x[0, 0, 12, 12] = 1.0
+    line = torch.exp(-0.5 * (torch.arange(-6, 7, dtype=torch.float64) / 2) ** 2)
+    found = images.blur(x, torch.tensor([2.0], dtype=torch.float64), 6)[0, 0]
+    torch.testing.assert_close(found, torch.outer(line, line) / line.sum() ** 2, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_the_kind_decides_for_images_and_not_for_clouds(draw: images.Draw) -> None:
+    x, cloud = noise_image(8, 8), torch.rand(2, 16, 3)
+    assert default_views(x, draw) == ImageViews(draw)
+    assert default_views(x, draw, "clean") == ImageViews(draw, clean=True)
+    assert default_views(x, draw, "weak") == WeakViews(draw)
+    assert default_views(x, draw, "strong") == StrongViews(draw)
+    kinds: tuple[ViewKind, ...] = ("full", "clean", "weak", "strong")
+    assert all(default_views(cloud, draw, kind) == CloudViews(draw) for kind in kinds)

@@ -6,9 +6,14 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ctta.adapter import Adapter
+from ctta.methods.adacontrast import AdaContrast
 from ctta.methods.bn_adapt import BNAdapt
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.lame import LAME
+from ctta.methods.rmt import RMT
+from ctta.methods.roid import ROID
+from ctta.methods.shot import SHOT
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -21,5 +26,10 @@ METHODS: Mapping[str, type[Adapter]] = MappingProxyType(
         "tent": TENT,
         "cotta": CoTTA,
         "dss": DSS,
+        "lame": LAME,
+        "roid": ROID,
+        "shot": SHOT,
+        "rmt": RMT,
+        "adacontrast": AdaContrast,
     }
 )

@@ -30,7 +30,8 @@ from torch import Tensor
 
 from ctta.adapter import Step, Traits
 from ctta.config import setting
-from ctta.losses import consistency, cross_entropy
+from ctta.layers import assign_finite
+from ctta.losses import consistency, cross_entropy, masked_mean
 from ctta.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
 
@@ -120,12 +121,12 @@ class DSS(MeanTeacher):
         if self.config.threshold != "dynamic":
             self.threshold.fill_(self.config.threshold)
             return confidence, confidence >= self.threshold
-        _assign_finite(self.threshold, dynamic_threshold(self.threshold, confidence, self.config.lambda_))
+        assign_finite(self.threshold, dynamic_threshold(self.threshold, confidence, self.config.lambda_))
         delta = class_confidence(confidence, label, self.classes, average=self.config.delta != "sum")
         if self.config.delta == "running":
             seen = torch.bincount(label, minlength=self.classes) > 0
             moved = torch.lerp(self.class_average, delta, 1 - self.config.lambda_)
-            delta = _assign_finite(self.class_average, torch.where(seen, moved, self.class_average))
+            delta = assign_finite(self.class_average, torch.where(seen, moved, self.class_average))
         return confidence, confidence >= class_threshold(self.threshold, class_ratio(delta))[label]
 
 
@@ -170,12 +171,3 @@ def negative_loss(pseudo: Tensor, student: Tensor, alpha: float) -> Tensor:
     """Eq. 7: the student moves away from every class that the pseudo-label all but rules out."""
     complementary = (pseudo < alpha).to(student.dtype)
     return -(complementary * (1 - student.softmax(1)).clamp(min=1e-5).log()).sum(1).mean()
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the values where the mask is set; 0 where it is empty."""
-    return (values * mask).sum() / mask.sum().clamp(min=1)
-
-
-def _assign_finite(state: Tensor, value: Tensor) -> Tensor:
-    return state.copy_(torch.where(value.isfinite(), value, state))

@@ -6,16 +6,18 @@ clouds.
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from torch import Tensor
 
 from ctta.errors import InputError
 from ctta.randomness import Randomness
 from ctta.views.clouds import CloudViews
-from ctta.views.images import Draw, ImageViews
+from ctta.views.images import Draw, ImageViews, StrongViews, WeakViews
 
-__all__ = ["CloudViews", "Draw", "ImageViews", "Views", "default_views"]
+__all__ = ["CloudViews", "Draw", "ImageViews", "StrongViews", "ViewKind", "Views", "WeakViews", "default_views"]
+
+ViewKind = Literal["full", "clean", "weak", "strong"]
 
 
 class Views(Protocol):
@@ -24,10 +26,16 @@ class Views(Protocol):
     def __call__(self, x: Tensor, random: Randomness) -> Tensor: ...
 
 
-def default_views(x: Tensor, draw: Draw) -> ImageViews | CloudViews:
-    """The views that fit the batch."""
+def default_views(x: Tensor, draw: Draw, kind: ViewKind = "full") -> Views:
+    """The views that fit the batch: of images CoTTA's, full or clean, or contrastive learning's; of clouds one kind."""
     if x.dim() == 4 and x.shape[1] in (1, 3):
-        return ImageViews(draw)
+        match kind:
+            case "weak":
+                return WeakViews(draw)
+            case "strong":
+                return StrongViews(draw)
+            case _:
+                return ImageViews(draw, clean=kind == "clean")
     if x.dim() == 3 and x.shape[2] == 3:
         return CloudViews(draw)
     raise InputError(

@@ -8,6 +8,9 @@ Padding, affine map, crop and flip are one border-padded `grid_sample`: on squar
 never reaches past the padding, so the padding is the border value. (On smaller or oblong ones the released code would
 read black there at extreme draws; we read the border.) The sample is two pixels wider on each side, which the blur
 then eats.
+
+Three more kinds of view share the draws and the operations: the clean one (no blur, no noise, mirrored padding), and
+the weak and the strong one of contrastive learning.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ CONTRAST = (0.7, 1.3)
 SATURATION = (0.5, 1.5)
 HUE = (-0.06, 0.06)  # of the whole circle
 GAMMA = (0.7, 1.3)
+FULL = (BRIGHTNESS, CONTRAST, SATURATION, HUE, GAMMA)
 ROTATION = 15.0  # degrees either way
 SHIFT = 1 / 16  # of the padded size, either way, to the nearest pixel
 SCALE = (0.9, 1.1)
@@ -39,25 +43,67 @@ NOISE = 0.005  # standard deviation
 MARGIN = 2  # half the width of the blur kernel
 GREY = (0.2989, 0.587, 0.114)
 
+# The strong view: brightness, contrast, saturation and hue by these, each part with its probability.
+STRONG = ((0.6, 1.4), (0.6, 1.4), (0.6, 1.4), (-0.1, 0.1))
+STRONG_JITTER, STRONG_GREY, STRONG_BLUR = 0.8, 0.2, 0.5
+STRONG_SIGMA = (0.1, 2.0)
+STRONG_MARGIN = 6  # three times the largest sigma
+
 
 @dataclass(frozen=True)
 class ImageViews:
     """The view as released: one draw for the whole batch (`draw="batch"`), or one for each image (`draw="sample"`).
 
-    Only the noise is drawn for each pixel either way.
+    Only the noise is drawn for each pixel either way. A `clean` view has neither blur nor noise, and its padding
+    mirrors the image instead of drawing its border out.
     """
 
     draw: Draw = "batch"
+    clean: bool = False
     limits: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
     def __call__(self, x: Tensor, random: Randomness) -> Tensor:
-        rows = 1 if self.draw == "batch" else len(x)
+        rows = _rows(self.draw, x)
         x = jitter(x.clamp(0, 1), *_draw_jitter(random, rows))
-        grid, sigma = _draw_geometry(random, rows, *x.shape[2:])
-        x = F.grid_sample(x, grid.to(x).expand(len(x), -1, -1, -1), padding_mode="border", align_corners=False)
+        height, width = x.shape[2:]
+        grid, sigma = _draw_geometry(random, rows, height, width, 0 if self.clean else MARGIN)
+        grid = grid.to(x).expand(len(x), -1, -1, -1)
+        if self.clean:
+            return mirrored_sample(x, grid)
+        x = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
         x = blur(x, sigma.to(x))
         noise = torch.empty_like(x).normal_(0, NOISE, generator=random.device)
         return noise.add_(x).clamp_(0, 1)
+
+
+@dataclass(frozen=True)
+class WeakViews:
+    """Mirrored or not, half and half."""
+
+    draw: Draw = "sample"
+    limits: ClassVar[tuple[float, float] | None] = ImageViews.limits
+
+    def __call__(self, x: Tensor, random: Randomness) -> Tensor:
+        return flip(x, _drawn(random, FLIP, _rows(self.draw, x)))
+
+
+@dataclass(frozen=True)
+class StrongViews:
+    """Contrastive learning's: four jitters in random order, grey, blur and flip, each part at times only."""
+
+    draw: Draw = "sample"
+    limits: ClassVar[tuple[float, float] | None] = ImageViews.limits
+
+    def __call__(self, x: Tensor, random: Randomness) -> Tensor:
+        rows = _rows(self.draw, x)
+        order, factors = _draw_jitter(random, rows, STRONG)
+        nothing = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=factors.dtype, device="cpu")
+        factors = torch.where(_drawn(random, STRONG_JITTER, rows)[:, None], factors, nothing)
+        x = jitter(x.clamp(0, 1), order, factors)
+        x = torch.where(_drawn(random, STRONG_GREY, rows).to(x.device).view(-1, 1, 1, 1), grey(x), x)
+        sigma = torch.where(_drawn(random, STRONG_BLUR, rows), random.uniform(*STRONG_SIGMA, rows), BLUR[0])
+        x = blur(F.pad(x, (STRONG_MARGIN,) * 4, mode="replicate"), sigma.to(x), STRONG_MARGIN)
+        return flip(x, _drawn(random, FLIP, rows))
 
 
 def brightness(x: Tensor, factor: Tensor) -> Tensor:
@@ -104,15 +150,16 @@ JITTERS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (brightness, contrast,
 
 
 def jitter(x: Tensor, order: Tensor, factors: Tensor) -> Tensor:
-    """Apply the five jitters in `order` (R, 5) with `factors` (R, 5); R is 1, or one row an image."""
-    values = factors.to(x).view(len(factors), 5, 1, 1, 1)
+    """Apply the first K jitters in `order` (R, K) with `factors` (R, K); R is 1, or one row an image."""
+    kinds = order.shape[1]
+    values = factors.to(x).view(len(factors), kinds, 1, 1, 1)
     if len(order) == 1:
         for kind in order[0].tolist():
             x = JITTERS[kind](x, values[:, kind])
         return x
     x = x.clone()
-    for slot in range(5):
-        for kind, apply in enumerate(JITTERS):
+    for slot in range(kinds):
+        for kind, apply in enumerate(JITTERS[:kinds]):
             rows = (order[:, slot] == kind).nonzero().flatten().to(x.device, non_blocking=True)
             x.index_copy_(0, rows, apply(x.index_select(0, rows), values[rows, kind]))
     return x
@@ -126,15 +173,30 @@ def grey(x: Tensor) -> Tensor:
     return (red * GREY[0]).add_(green, alpha=GREY[1]).add_(blue, alpha=GREY[2])
 
 
-def blur(x: Tensor, sigma: Tensor) -> Tensor:
-    """Separable 5-tap Gaussian with one sigma a row (R,); the result is smaller by the margin on each side."""
-    taps = torch.exp(-0.5 * (torch.arange(3, dtype=x.dtype, device=x.device) / sigma[:, None]) ** 2)  # (R, 3)
+def blur(x: Tensor, sigma: Tensor, margin: int = MARGIN) -> Tensor:
+    """Separable Gaussian with one sigma a row (R,), `margin` taps to each side, by which the result is smaller."""
+    taps = torch.exp(-0.5 * (torch.arange(margin + 1, dtype=x.dtype, device=x.device) / sigma[:, None]) ** 2)  # (R, T)
     taps = taps / (taps[:, :1] + 2 * taps[:, 1:].sum(1, keepdim=True))
-    near, mid, far = taps.view(-1, 3, 1, 1, 1).unbind(1)
+    centre, *sides = taps.view(-1, margin + 1, 1, 1, 1).unbind(1)
     for dim in (2, 3):
-        a, b, c, d, e = (x.narrow(dim, start, x.shape[dim] - 2 * MARGIN) for start in range(5))
-        x = (c * near).addcmul_(b + d, mid).addcmul_(a + e, far)
+        size = x.shape[dim] - 2 * margin
+        total = x.narrow(dim, margin, size) * centre
+        for away, weight in enumerate(sides, start=1):
+            total.addcmul_(x.narrow(dim, margin - away, size) + x.narrow(dim, margin + away, size), weight)
+        x = total
     return x
+
+
+def flip(x: Tensor, which: Tensor) -> Tensor:
+    """Mirror the images left to right where `which` (R,) is set; R is 1, or one row an image."""
+    return torch.where(which.to(x.device).view(-1, 1, 1, 1), x.flip(3), x)
+
+
+def mirrored_sample(x: Tensor, grid: Tensor) -> Tensor:
+    """Read a grid of `sampling_grid`; beyond the border, the image is mirrored about its outermost pixels."""
+    height, width = x.shape[2:]
+    scale = torch.tensor([width / max(width - 1, 1), height / max(height - 1, 1)], dtype=grid.dtype, device=grid.device)
+    return F.grid_sample(x, grid * scale, padding_mode="reflection", align_corners=True)
 
 
 def sampling_grid(
@@ -154,19 +216,28 @@ def sampling_grid(
     return torch.stack([(cos * x + sin * y) * (2 / width), (cos * y - sin * x) * (2 / height)], -1)
 
 
-def _draw_jitter(random: Randomness, rows: int) -> tuple[Tensor, Tensor]:
-    """The order of the five jitters and their factors, a row each."""
-    order = random.uniform(0, 1, 5 * rows).view(rows, 5).argsort(1)
-    ranges = (BRIGHTNESS, CONTRAST, SATURATION, HUE, GAMMA)
+def _rows(draw: Draw, x: Tensor) -> int:
+    return 1 if draw == "batch" else len(x)
+
+
+def _drawn(random: Randomness, probability: float, rows: int) -> Tensor:
+    return random.uniform(0, 1, rows) < probability
+
+
+def _draw_jitter(
+    random: Randomness, rows: int, ranges: tuple[tuple[float, float], ...] = FULL
+) -> tuple[Tensor, Tensor]:
+    """The order of the jitters and their factors, a row each."""
+    kinds = len(ranges)
+    order = random.uniform(0, 1, kinds * rows).view(rows, kinds).argsort(1)
     return order, torch.stack([random.uniform(*limits, rows) for limits in ranges], 1)
 
 
-def _draw_geometry(random: Randomness, rows: int, height: int, width: int) -> tuple[Tensor, Tensor]:
+def _draw_geometry(random: Randomness, rows: int, height: int, width: int, margin: int) -> tuple[Tensor, Tensor]:
     """The sampling grid and the blur's sigma, a row each."""
     angle = random.uniform(-ROTATION, ROTATION, rows) * (math.pi / 180)
     reach = [SHIFT * (size + 2 * (size // 2)) for size in (width, height)]
     shift = torch.stack([random.uniform(-limit, limit, rows).round() for limit in reach], 1)
     scale = random.uniform(*SCALE, rows)
     sigma = random.uniform(*BLUR, rows)
-    flip = random.uniform(0, 1, rows) < FLIP
-    return sampling_grid(angle, shift, scale, flip, height, width), sigma
+    return sampling_grid(angle, shift, scale, _drawn(random, FLIP, rows), height, width, margin), sigma

@@ -1,0 +1,160 @@
+"""RMT: a robust mean teacher, with source prototypes that hold the features in place.
+
+Döbler et al., "Robust Mean Teacher for Continual and Gradual Test-Time Adaptation", CVPR 2023.
+
+    class_means        a prototype for each class: the mean feature of its source samples
+    nearest            the prototype most like a sample's features, by cosine
+    contrastive_loss   prototype, features of x and of view x of one sample attract each other, all others repel
+    self_training      symmetric cross-entropy of student(x) and of student(view x) with teacher(x), averaged
+    teacher            teacher <- .999 teacher + .001 student, all parameters
+    returns            student(x) + teacher(x), logits (before the update)
+
+Not source-free: prototypes come from source data, once, through `prepare`.
+
+Departures: the released code can also warm the teacher up on source samples before the stream and replay labelled
+source batches along it (both are on by default there). Neither is here: only the prototypes are kept of the source. A
+class that the source data lack has no prototype. All parameters learn, not only those named weight or bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ctta import layers
+from ctta.adapter import Adapter, Features, Normalization, Step, Training, Traits
+from ctta.config import setting
+from ctta.errors import InputError
+from ctta.losses import consistency
+from ctta.randomness import Randomness
+
+
+@dataclass(frozen=True)
+class RMTConfig(Features, Normalization, Training):
+    """Settings of RMT."""
+
+    draw: Literal["batch", "sample"] = setting(
+        "batch", "One draw of a view for the whole batch, or one for each sample."
+    )
+    ema: float = setting(0.999, "How much of itself the teacher keeps at each step.", symbol="alpha", low=0.0, high=1.0)
+    temperature: float = setting(
+        0.1, "Sharpness of the contrastive loss; lower is sharper.", symbol="tau", low=0.0, open_low=True
+    )
+    projection: int = setting(128, "Width of the projector, two linear layers that the contrast is taken after.", low=1)
+    contrast: float = setting(1.0, "Weight of the contrastive loss.", symbol="lambda_CL", low=0.0)
+
+
+class RMT(Adapter):
+    """Learns from a teacher in both directions, and from where the source's classes were."""
+
+    name = "rmt"
+    title = "RMT"
+    traits = Traits("all parameters", forwards=(3, 3), backwards=(1, 1), source="statistics")
+    config_type = RMTConfig
+    config: RMTConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar10": {"optimizer": "adam", "lr": 1e-3},
+        "cifar100": {"optimizer": "adam", "lr": 1e-3},
+        "imagenet": {"optimizer": "sgd", "lr": 0.01},
+        "clouds": {"optimizer": "adam", "lr": 1e-3, "draw": "sample"},  # ours: the paper gives none
+    }
+    source_prototypes: Tensor
+    source_known: Tensor
+
+    def build(self) -> None:
+        width, (device, dtype) = self.find_head(), self.placement
+        self.student, self.teacher = self.copy_source(), self.copy_source()
+        self.projector = make_projector(width, self.config.projection).to_empty(device=device).to(dtype)
+        draw_projector(self.projector, self.seed)
+        self.train_on([*self.student.parameters(), *self.projector.parameters()])
+        self.register_buffer("source_prototypes", torch.zeros(self.classes, width, device=device, dtype=dtype))
+        self.register_buffer("source_known", torch.zeros(self.classes, device=device, dtype=torch.bool))
+
+    def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        found = ((self.run_features(self.source_model, x)[0], self._checked(y).to(x.device)) for x, y in source)
+        prototypes, known = class_means(found, torch.zeros_like(self.source_prototypes))
+        if not known.any():
+            raise InputError("RMT needs a prototype for each class, and there were no source data. Give some batches.")
+        self.source_prototypes.copy_(prototypes)
+        self.source_known.copy_(known)
+
+    def _checked(self, label: Tensor) -> Tensor:
+        if label.dim() != 1 or label.min() < 0 or label.max() >= self.classes:
+            raise InputError(
+                f"Labels of source data must be (N,), whole numbers from 0 to {self.classes - 1}. Got shape "
+                f"{tuple(label.shape)}, from {label.min()} to {label.max()}."
+            )
+        return label
+
+    def restore_source(self) -> None:
+        """As for every method; the projector goes back to where it began."""
+        super().restore_source()
+        draw_projector(self.projector, self.seed)
+
+    def answer(self, x: Tensor) -> Tensor:
+        return self.run(self.student, x) + self.run(self.teacher, x)
+
+    def adapt(self, x: Tensor) -> Step:
+        features, student = self.run_features(self.student, x, grad=True)
+        (view,) = self.make_views(x)
+        view_features, view_student = self.run_features(self.student, view, grad=True)
+        teacher = self.run(self.teacher, x)
+
+        prototypes = nearest(features.detach(), self.source_prototypes, self.source_known)
+        projected = [F.normalize(self.projector(each), dim=1) for each in (prototypes, features, view_features)]
+        contrast = contrastive_loss(projected, self.config.temperature)
+        loss = self.learn(self_training(student, view_student, teacher).mean() + self.config.contrast * contrast)
+        layers.move(self.teacher.parameters(), self.student.parameters(), (1 - self.config.ema) * self.learned)
+        return Step(student + teacher, {"loss": loss, "contrast": contrast})
+
+
+def class_means(source: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> tuple[Tensor, Tensor]:
+    """The mean feature of each class, (C, D), and whether the class was there, (C,); `total` holds zeros, (C, D)."""
+    count = total.new_zeros(len(total))
+    for features, label in source:
+        total = total.index_add(0, label, features)
+        count = count.index_add(0, label, torch.ones_like(features[:, 0]))
+    return total / count.clamp(min=1)[:, None], count > 0
+
+
+def nearest(features: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:
+    """For each sample the known prototype with the largest cosine, (N, D)."""
+    cosine = F.normalize(features, dim=1) @ F.normalize(prototypes, dim=1).T  # (N, C)
+    return prototypes[cosine.masked_fill(~known, -torch.inf).argmax(1)]
+
+
+def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
+    """-log of the softmax over all other features, at those of the same sample; V views of length 1, (N, D) each."""
+    count, samples = len(views), len(views[0])
+    flat = torch.cat(list(views))  # (V N, D)
+    itself = torch.eye(count * samples, dtype=torch.bool, device=flat.device)
+    similarity = (flat @ flat.T / temperature).masked_fill(itself, -torch.inf)
+    friends = torch.eye(samples, dtype=torch.bool, device=flat.device).repeat(count, count) & ~itself
+    return -similarity.log_softmax(1).where(friends, 0).sum(1).mean() / (count - 1)
+
+
+def self_training(student: Tensor, view_student: Tensor, teacher: Tensor) -> Tensor:
+    """Both of the student's answers are drawn to the teacher's, in both directions."""
+    return 0.5 * (consistency(teacher, student, symmetric=True) + consistency(teacher, view_student, symmetric=True))
+
+
+def make_projector(width: int, projection: int) -> nn.Sequential:
+    """Two linear layers, without weights yet."""
+    with torch.device("meta"):
+        return nn.Sequential(nn.Linear(width, projection), nn.ReLU(), nn.Linear(projection, projection))
+
+
+@torch.no_grad()
+def draw_projector(projector: nn.Sequential, seed: int) -> None:
+    """Fresh weights, by the rule that linear layers start with: uniform within 1 / sqrt(inputs)."""
+    random = Randomness(seed, -1, torch.device("cpu"))  # a number that no batch has
+    for layer in projector:
+        if isinstance(layer, nn.Linear):
+            bound = layer.in_features**-0.5
+            for parameter in layer.parameters():
+                parameter.copy_(random.uniform(-bound, bound, parameter.numel()).view_as(parameter))

@@ -1,0 +1,153 @@
+"""ROID: weighted self-training of norm parameters that never goes far from the source.
+
+Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior Correction",
+WACV 2024.
+
+    diversity          1 - cos(p, p_mean); p_mean follows the batches' mean probability, .9
+    certainty          -H(p)
+    sample_weight      exp(diversity certainty / (1/3)), both scaled to 0 ... 1; 0 for diversity below its mean
+    likelihood_ratio   -sum_c p_c log(p_c / (1 - p_c)), p at most .99
+    consistency        symmetric cross-entropy of student(view x) and student(x), on the samples that are kept
+    weight ensembling  theta <- .99 theta + .01 theta_source, after the step
+    prior_correction   the answer times the smoothed prior of the batch
+    returns            the logits that the loss was computed from (before the update), corrected
+
+Departures: the paper corrects probabilities, the released code logits; `correction` offers both, ours is the code's.
+Sums are divided by the size of the batch; the released code divides by the size that batches should have, which differs
+where the last one is smaller. All norm layers learn. Where a single sample is kept, one more goes through the view's
+pass with weight 0, so that there are batch statistics.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ctta import layers
+from ctta.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.config import setting
+from ctta.losses import consistency, entropy
+
+
+@dataclass(frozen=True)
+class ROIDConfig(Normalization, Training):
+    """Settings of ROID."""
+
+    draw: Literal["batch", "sample"] = setting(
+        "batch", "One draw of a view for the whole batch, or one for each sample."
+    )
+    temperature: float = setting(1 / 3, "Sharpness of the sample weights.", symbol="tau", low=0.0, open_low=True)
+    momentum: float = setting(
+        0.9, "How much of itself the mean probability keeps at each batch.", symbol="beta", low=0.0, high=1.0
+    )
+    ensemble: float = setting(
+        0.99, "How much of themselves weights keep against the source's.", symbol="alpha", low=0.0, high=1.0
+    )
+    correction: Literal["logits", "probabilities", "none"] = setting(
+        "logits", "What the smoothed prior of the batch is multiplied with."
+    )
+
+
+class ROID(Adapter):
+    """Learns most from what is certain and unlike the rest, and stays near the source."""
+
+    name = "roid"
+    title = "ROID"
+    traits = Traits("norm parameters", forwards=(1, 2), backwards=(1, 1))
+    config_type = ROIDConfig
+    config: ROIDConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar10": {"optimizer": "adam", "lr": 1e-3},
+        "cifar100": {"optimizer": "adam", "lr": 1e-3},
+        "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
+        "clouds": {"optimizer": "adam", "lr": 1e-3, "draw": "sample"},  # ours: the paper gives none
+    }
+    needs_norm = True
+    mean_probability: Tensor
+
+    def build(self) -> None:
+        self.model = self.copy_source()
+        self.train_on(layers.norm_parameters(self.model))
+        device, dtype = self.placement
+        uniform = torch.full((self.classes,), 1 / self.classes, device=device, dtype=dtype)
+        self.register_buffer("mean_probability", uniform)
+
+    def answer(self, x: Tensor) -> Tensor:
+        return self.corrected(self.run(self.model, x))
+
+    def corrected(self, logits: Tensor) -> Tensor:
+        """The answer after prior correction."""
+        match self.config.correction:
+            case "logits":
+                return logits * smoothed_prior(logits)
+            case "probabilities":
+                return logits.log_softmax(1) + smoothed_prior(logits).log()
+            case "none":
+                return logits
+
+    def adapt(self, x: Tensor) -> Step:
+        config = self.config
+        logits = self.run(self.model, x, grad=True)
+        with torch.no_grad():
+            probability = logits.softmax(1).to(x.dtype)
+            weight = sample_weight(diversity(probability, self.mean_probability), -entropy(logits), config.temperature)
+            kept = self.kept(weight)
+            average = torch.lerp(probability.mean(0), self.mean_probability, config.momentum)
+            layers.assign_finite(self.mean_probability, average)
+
+        (view,) = self.make_views(x[kept], kind="clean")
+        ratio = weight * likelihood_ratio(logits)
+        agreement = weight[kept] * consistency(logits[kept], self.run(self.model, view, grad=True), symmetric=True)
+        loss = self.learn((ratio.sum() + agreement.sum()) / len(x))
+        self.ensemble()
+
+        selected = weight > 0
+        info = {"loss": loss, "selected": selected.to(x.dtype).mean()}
+        return Step(self.corrected(logits), info, {"selected": selected, "confidence": probability.amax(1)})
+
+    def kept(self, weight: Tensor) -> Tensor:
+        """Where the samples with a weight are. Their number is read on the host, with all else that is read there."""
+        (count,) = self.check((weight != 0).sum())
+        return weight.eq(0).to(torch.uint8).argsort(stable=True)[: max(int(count), 2)]
+
+    def ensemble(self) -> None:
+        """Weights move back towards the source's, unless the step was skipped."""
+        source = layers.norm_parameters(self.source_model)
+        layers.move(layers.norm_parameters(self.model), source, (1 - self.config.ensemble) * self.learned)
+
+
+def diversity(probability: Tensor, mean: Tensor) -> Tensor:
+    """How unlike the stream's mean probability (C,) each sample's is, (N,)."""
+    return 1 - F.cosine_similarity(probability, mean[None], dim=1)
+
+
+def scaled(values: Tensor) -> Tensor:
+    """From 0 for the smallest to 1 for the largest; 0 where all are equal."""
+    low, high = values.aminmax()
+    return (values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)
+
+
+def sample_weight(diversity: Tensor, certainty: Tensor, temperature: float) -> Tensor:
+    """Large for samples that are both certain and unlike the rest, 0 where diversity is below its mean."""
+    diversity = scaled(diversity)
+    weight = torch.exp(diversity * scaled(certainty) / temperature)
+    return weight * (diversity >= diversity.mean())
+
+
+def likelihood_ratio(logits: Tensor) -> Tensor:
+    """Soft likelihood ratio: like entropy, with a gradient that does not fade where the model is sure."""
+    probability = logits.softmax(1).clamp(max=0.99)
+    return -(probability * (probability / (1 - probability) + 1e-5).log()).sum(1)
+
+
+def smoothed_prior(logits: Tensor) -> Tensor:
+    """The batch's mean probability, drawn towards uniform the more, the fewer samples or the flatter it is, (C,)."""
+    samples, classes = logits.shape
+    prior = logits.softmax(1).mean(0)
+    smoothing = max(1 / samples, 1 / classes) / prior.max()
+    return (prior + smoothing) / (1 + smoothing * classes)

@@ -1,0 +1,125 @@
+"""Where the features are: the head of every kind of classifier, found or named."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ctta
+from ctta import LAME, ModelError, Normalized, layers
+from ctta.models import MODELS
+from networks import NETWORKS, make_batch, make_network
+
+
+class Probe(LAME):
+    """Gives the features of a batch."""
+
+    def features(self, x):
+        with self._scope(x) as x, torch.no_grad():
+            return self.run_features(self.source_model, x)
+
+
+def check_head(model, x, **arguments):
+    """The head applied to the features gives the logits: they are what goes into it."""
+    probe = Probe(model, **arguments)
+    features, logits = probe.features(x)
+    head = probe.source_model.get_submodule(probe.head)
+    weight = head.weight.flatten(1)
+    torch.testing.assert_close(features @ weight.T + head.bias, logits, atol=1e-4, rtol=1e-4)
+    assert features.shape == (len(x), weight.shape[1])
+    return probe.head
+
+
+@pytest.mark.parametrize("kind", NETWORKS)
+def test_on_the_contract_s_networks(kind):
+    assert check_head(make_network(kind), make_batch(kind, 3, 0)) == "head"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_s_head_is_its_last_layer(name):
+    with torch.device("meta"):
+        model = MODELS[name].build()
+    head = layers.find_head(model, MODELS[name].num_classes)
+    assert head in ("fc", "classifier", "linear", "head")
+    assert layers.feature_width(model.get_submodule(head)) in (64, 128, 256, 512, 640, 1024, 2048)
+
+
+@pytest.mark.parametrize("name", ["wrn40_2", "resnext29", "resnet18", "resnet26_gn", "cifar_resnet20", "small_resnet"])
+def test_on_a_model_of_every_family(name):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = MODELS[name].build()
+    size = min(MODELS[name].input_size, 64)
+    check_head(Normalized(model, (0.5,) * 3, (0.2,) * 3), torch.rand(2, 3, size, size))
+
+
+class ConvolutionHead(nn.Module):
+    """A 1x1 convolution as head, before the pooling or after it."""
+
+    def __init__(self, pool_first: bool) -> None:
+        super().__init__()
+        self.body = nn.Conv2d(3, 7, 3, padding=1)
+        self.head = nn.Conv2d(7, 5, 1)
+        self.pool = nn.AdaptiveAvgPool2d(1)
+        self.pool_first = pool_first
+
+    def forward(self, x):
+        x = self.body(x).relu()
+        return (self.head(self.pool(x)) if self.pool_first else self.pool(self.head(x))).flatten(1)
+
+
+class TokenHead(nn.Module):
+    """A linear head on every token, averaged after it; an attention layer with as many outputs stands before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = nn.Conv2d(3, 5, 4, 4)
+        self.attention = nn.MultiheadAttention(5, 1, batch_first=True)
+        self.heads = nn.Sequential(nn.Dropout(0.5), nn.Linear(5, 5))
+
+    def forward(self, x):
+        x = self.patch(x).flatten(2).transpose(1, 2)
+        return self.heads(self.attention(x, x, x)[0]).mean(1)
+
+
+class Auxiliary(nn.Module):
+    """A second classifier that only training uses, registered last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Linear(3, 6)
+        self.fc = nn.Linear(6, 5)
+        self.auxiliary = nn.Linear(6, 5)
+
+    def forward(self, x):
+        return self.fc(self.body(x.mean((2, 3))))
+
+
+X = torch.rand(4, 3, 8, 8)
+
+
+@pytest.mark.parametrize(
+    "model", [ConvolutionHead(True), ConvolutionHead(False), TokenHead()], ids=["pooled", "pooling", "tokens"]
+)
+def test_heads_of_other_kinds(model):
+    check_head(model, X)
+
+
+def test_a_head_can_be_named_with_or_without_the_modules_around_it():
+    with pytest.raises(ModelError, match=r"'auxiliary', and it was given nothing.*head='fc'"):
+        check_head(Auxiliary(), X)
+    assert check_head(Auxiliary(), X, head="fc") == "fc"
+    assert check_head(Normalized(Auxiliary(), (0.5,) * 3, (0.2,) * 3), X, head="fc") == "model.fc"
+
+
+@pytest.mark.parametrize("name", ["ffc", "body.weight", "heads", ""])
+def test_a_wrong_name_is_an_error_that_tells_the_right_ones(name):
+    with pytest.raises(ModelError, match=r"must name one layer"):
+        LAME(TokenHead(), head=name)
+
+
+def test_a_model_without_a_head_is_an_error_that_says_what_to_do():
+    model = nn.Sequential(nn.Conv2d(3, 5, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(ModelError, match=r"no 1x1 convolution with 5 outputs.*head='fc'"):
+        ctta.LAME(model, classes=5)
