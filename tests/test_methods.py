@@ -91,8 +91,8 @@ def test_cotta_against_plain_torch():
     adapter = CoTTA(network, gate=0.0, restore=0.0, ema=0.9, execution=ctta.Execution(channels_last=False))
     for x in [make_batch("image_bn", 8, seed).double() for seed in range(5)]:
         target = teacher(x).detach()
-        loss = -(target.softmax(1) * student(x).log_softmax(1)).sum(1).mean()
-        optimizer.zero_grad()
+    At the start student and teacher agree: the gradient is rounding noise and Adam makes it large, so the layout is the
+    plain one too.
         loss.backward()
         optimizer.step()
         with torch.no_grad():
