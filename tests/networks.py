@@ -99,8 +99,8 @@ def make_batch(kind: str, n: int, seed: int) -> Tensor:
     """Random images in [0, 1], or clouds in the unit cube."""
     generator = torch.Generator().manual_seed(seed)
     if kind == "pointnet_bn":
-        return torch.rand(n, 24, 3, generator=generator) * 2 - 1
-    low = torch.rand(n, 3, 4, 4, generator=generator)
+        return torch.rand(n, 24, 3, generator=generator, dtype=torch.float32) * 2 - 1
+    low = torch.rand(n, 3, 4, 4, generator=generator, dtype=torch.float32)
     return nn.functional.interpolate(low, size=(16, 16), mode="bilinear") * 0.9
 
 

@@ -17,8 +17,13 @@ from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateErr
 from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.methods.bn_adapt import BNAdapt
+from ctta.methods.conjugate_pl import ConjugatePL
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.eata import EATA
+from ctta.methods.eta import ETA
+from ctta.methods.rdumb import RDumb
+from ctta.methods.sar import SAR
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -28,16 +33,21 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DSS",
+    "EATA",
+    "ETA",
     "METHODS",
+    "SAR",
     "TENT",
     "Adapter",
     "BNAdapt",
     "CoTTA",
     "ConfigError",
+    "ConjugatePL",
     "CttaError",
     "InputError",
     "ModelError",
     "Normalized",
+    "RDumb",
     "Source",
     "StateError",
     "Step",

@@ -1,4 +1,4 @@
-"""Formulas used by two or more methods. Each takes logits (N, C) and gives one value a sample, (N,)."""
+"""Formulas used by two or more methods. Those that take logits (N, C) give one value a sample, (N,)."""
 
 from __future__ import annotations
 
@@ -19,3 +19,8 @@ def consistency(teacher: Tensor, student: Tensor, *, symmetric: bool) -> Tensor:
     """CoTTA's loss, of logits and logits: the student follows the teacher; `symmetric` averages both directions."""
     forward = cross_entropy(teacher.softmax(1), student)
     return 0.5 * forward + 0.5 * cross_entropy(student.softmax(1), teacher) if symmetric else forward
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the values where the mask is set; 0 where it is empty."""
+    return (values * mask).sum() / mask.sum().clamp(min=1)

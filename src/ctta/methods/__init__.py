@@ -7,8 +7,13 @@ from types import MappingProxyType
 
 from ctta.adapter import Adapter
 from ctta.methods.bn_adapt import BNAdapt
+from ctta.methods.conjugate_pl import ConjugatePL
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.eata import EATA
+from ctta.methods.eta import ETA
+from ctta.methods.rdumb import RDumb
+from ctta.methods.sar import SAR
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
@@ -19,6 +24,11 @@ METHODS: Mapping[str, type[Adapter]] = MappingProxyType(
         "bn_adapt": BNAdapt,
         "test_aug": TestAug,
         "tent": TENT,
+        "conjugate_pl": ConjugatePL,
+        "eta": ETA,
+        "eata": EATA,
+        "sar": SAR,
+        "rdumb": RDumb,
         "cotta": CoTTA,
         "dss": DSS,
     }

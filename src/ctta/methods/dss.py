@@ -30,7 +30,7 @@ from torch import Tensor
 
 from ctta.adapter import Step, Traits
 from ctta.config import setting
-from ctta.losses import consistency, cross_entropy
+from ctta.losses import consistency, cross_entropy, masked_mean
 from ctta.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
 
@@ -170,11 +170,6 @@ def negative_loss(pseudo: Tensor, student: Tensor, alpha: float) -> Tensor:
     """Eq. 7: the student moves away from every class that the pseudo-label all but rules out."""
     complementary = (pseudo < alpha).to(student.dtype)
     return -(complementary * (1 - student.softmax(1)).clamp(min=1e-5).log()).sum(1).mean()
-
-
-def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the values where the mask is set; 0 where it is empty."""
-    return (values * mask).sum() / mask.sum().clamp(min=1)
 
 
 def _assign_finite(state: Tensor, value: Tensor) -> Tensor:
