@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
@@ -109,3 +111,25 @@ def make_stream(kind: str, batches: int = 6) -> list[Tensor]:
     sizes = [8] * (batches - 1) + [5]
     scales = torch.linspace(1.0, 0.4, batches).tolist()
     return [make_batch(kind, n, seed=i) * scale for i, (n, scale) in enumerate(zip(sizes, scales, strict=True))]
+
+
+def with_batch_statistics(network: nn.Module) -> nn.Module:
+    """The way the field's public code does it: forget the running statistics."""
+    network = copy.deepcopy(network).eval()
+    for layer in network.modules():
+        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
+            layer.train()
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = None
+    return network
+
+
+def make_decisive() -> nn.Module:
+    """The image network with a head that is sure of some images and not of others, and knows all classes."""
+    network = make_network("image_bn")
+    with torch.no_grad():
+        mean = with_batch_statistics(network)(make_batch("image_bn", 256, seed=50)).mean(0)
+        network.head.bias.sub_(mean)
+        for parameter in network.head.parameters():
+            parameter.mul_(16)
+    return network

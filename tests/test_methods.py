@@ -12,18 +12,7 @@ import ctta
 from ctta import TENT, BNAdapt, CoTTA, Source, TestAug
 from ctta.randomness import Randomness
 from ctta.teacher import stochastic_restore
-from networks import make_batch, make_network, make_stream
-
-
-def with_batch_statistics(network):
-    """The way the field's public code does it: forget the running statistics."""
-    network = copy.deepcopy(network).eval()
-    for layer in network.modules():
-        if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
-            layer.train()
-            layer.track_running_stats = False
-            layer.running_mean = layer.running_var = None
-    return network
+from networks import make_batch, make_network, make_stream, with_batch_statistics
 
 
 @pytest.mark.parametrize("kind", ["image_bn", "pointnet_bn"])
