@@ -102,7 +102,11 @@ class Experiment:
             preset = preset_by_input(shape) if method.preset in (None, "paper") else method.preset
             config = kind.config_type.make({**kind.presets[preset], **method.fields}).asdict()
             stem = _slug(method.label)
-            made += [Cell(f"{stem}-s{seed}", method.method, method.label, seed, preset, config) for seed in self.seeds]
+            traits = asdict(kind.traits)
+            made += [
+                Cell(f"{stem}-s{seed}", method.method, method.label, seed, preset, config, traits)
+                for seed in self.seeds
+            ]
         return tuple(made)
 
 

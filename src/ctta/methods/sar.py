@@ -60,7 +60,7 @@ class SAR(Adapter):
 
     name = "sar"
     title = "SAR"
-    traits = Traits("norm parameters but the last stage's", forwards=(2, 2), backwards=(2, 2))
+    traits = Traits("norm parameters", forwards=(2, 2), backwards=(2, 2))
     config_type = SARConfig
     config: SARConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
