@@ -173,6 +173,9 @@ def check(
     sizes = f"{len(stream.domains)} domains, {len(stream)} batches of up to {loaded.data.batch}"
     console.print(f"data     {loaded.data.dataset}: {sizes}, images {tuple(batch.x.shape[1:])}")
     console.print(f"model    {adapter.classes} classes; source error on the first batch {100 * error:.1f} %")
+    if loaded.source is not None:
+        (domain,) = open_stream(loaded.source).domains
+        console.print(f"source   {loaded.source.dataset}: {len(domain)} samples, for methods that need some")
     for cell in loaded.cells(batch.x.shape):
         console.print(f"cell     {cell.cell}: {cell.method}, preset {cell.preset}, seed {cell.seed}")
     console.print(f"All is well. Next:  ctta run {experiment}")

@@ -2,16 +2,16 @@
 
 Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", ICML 2022.
 
-    Eq. 3   entropy_weight   exp(E0 - H), detached, for reliable samples: those with H < E0
+    Eq. 3   entropy_weight   exp(E0 - H), detached, for reliable samples: those with H < E0 = .4 ln C
     Eq. 4   follow           m <- .9 m + .1 mean p of the samples kept; their mean in the first batch that keeps any
     Eq. 5   unlike           |cos(m, p)| < epsilon: the sample says something new
     Eq. 6   weighted mean of the entropy over the samples kept, `ETA.objective`
     learns  weight and bias of every norm layer, with batch statistics; no step where no sample is kept
     returns the logits that the loss was computed from (before the update)
 
-Departures: E0 is .4 ln C, of the model's own C. As in the released code, the mean is over the samples kept, the
-probabilities of all classes are averaged with their mean a batch, and the first batch is not tested with Eq. 5. The
-released code knows BatchNorm2d only; all norm layers learn here.
+Departures: C is the model's own. As in the released code, Eq. 6 divides by the number of samples kept, not by the batch
+size, and nothing is redundant until there is an average. The released code knows BatchNorm2d only; all norm layers
+learn here.
 """
 
 from __future__ import annotations
