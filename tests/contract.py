@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from ctta import Adapter, InputError, ModelError, Step
 from networks import CLASSES, make_network, make_stream
 
-# Settings under which hidden state shows: large steps, a quick teacher, views and memories at work.
+# Settings under which hidden state shows: large steps, a quick teacher, views and memories at work, samples selected,
+# resets.
 LIVELY = {"lr": 0.02, "ema": 0.5, "restore": 0.05, "views": 2, "gate": 1.0, "queue": 24, "refine_after": 16}
+LIVELY |= {"margin": 0.9, "similarity": 0.95, "reset_every": 4}
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from plain import with_batch_statistics
+
 CLASSES = 5
 
 
@@ -109,3 +111,14 @@ def make_stream(kind: str, batches: int = 6) -> list[Tensor]:
     sizes = [8] * (batches - 1) + [5]
     scales = torch.linspace(1.0, 0.4, batches).tolist()
     return [make_batch(kind, n, seed=i) * scale for i, (n, scale) in enumerate(zip(sizes, scales, strict=True))]
+
+
+def make_decisive() -> nn.Module:
+    """The image network with a head that is sure of some images and not of others, and knows all classes."""
+    network = make_network("image_bn")
+    with torch.no_grad():
+        mean = with_batch_statistics(network)(make_batch("image_bn", 256, seed=50)).mean(0)
+        network.head.bias.sub_(mean)
+        for parameter in network.head.parameters():
+            parameter.mul_(16)
+    return network

@@ -110,7 +110,11 @@ def test_check_says_what_would_run(spec):
 
 
 def test_lists():
-    assert set(METHODS) == {row["method"] for row in json.loads(ctta("list", "methods", "--json")[1])}
+    methods = {row["method"]: row for row in json.loads(ctta("list", "methods", "--json")[1])}
+    assert set(METHODS) == set(methods)
+    assert (methods["eata"]["source"], methods["tent"]["source"]) == ("statistics", "none")
+    assert (methods["cotta"]["forward"], methods["sar"]["backward"]) == ("3 to 34", "2")
+    assert (methods["conjugate_pl"]["answer"], methods["dss"]["boundaries"]) == ("after", "used")
     assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
     assert set(MODELS) == {row["model"] for row in json.loads(ctta("list", "models", "--json")[1])}
     fields = {row["field"] for row in json.loads(ctta("list", "methods", "dss", "--json")[1])}

@@ -9,7 +9,7 @@ import pytest
 from ctta import experiment as experiments
 from ctta.corruptions import PAPER
 from ctta.errors import ConfigError
-from ctta.streams import DATASETS
+from ctta.streams import DATASETS, Data
 
 ROOT = Path(__file__).parents[1]
 GOOD = {"data": {"images": 20, "batch": 10}, "methods": ["source", {"method": "dss", "views": 2}]}
@@ -60,6 +60,32 @@ def test_model_names_are_checked():
         experiments.make({"model": {"mean": [0.5, 0.5, 0.5]}})
     with pytest.raises(ConfigError, match="needs its weights"):
         experiments.make({"model": {"name": "wrn28_10"}}).model.load()
+
+
+def test_source_data_are_asked_for_where_a_method_needs_them():
+    with pytest.raises(ConfigError, match=r"'eata' needs source data.*Add a section"):
+        experiments.make({"methods": ["source", "eata"]})
+    made = experiments.make({"data": {"images": 500, "batch": 50}, "source": {"first": 8000, "images": 100}})
+    assert made.source == Data(domains="clean", severity=0, first=8000, images=100, batch=50)
+    assert "eata" in [method.method for method in made.methods]
+    assert "eata" not in [method.method for method in experiments.make({}).methods], "all that can run, without a list"
+    plain = experiments.make(GOOD)
+    assert plain.source is None
+    assert plain.identity() != experiments.make({**GOOD, "source": {"first": 8000}}).identity()
+
+
+def test_source_data_are_clean_and_not_the_streams():
+    with pytest.raises(ConfigError) as caught:
+        experiments.make({"data": {"images": 500}, "source": {"first": 499, "severity": 3, "domains": ["fog"]}})
+    for words in ("in the stream too", "leave 'severity' out", "leave 'domains' out"):
+        assert words in str(caught.value)
+    with pytest.raises(ConfigError, match="in the stream too"):
+        experiments.make({"source": {"first": 500}})
+    with pytest.raises(ConfigError, match=r"source: .*needs a path"):
+        experiments.make({"source": {"dataset": "arrays"}})
+    with pytest.raises(ConfigError, match="source must be a mapping"):
+        experiments.make({"source": "embedded"})
+    experiments.make({"data": {"first": 100}, "source": {"images": 100}})
 
 
 def test_defaults_and_cells():

@@ -82,8 +82,8 @@ def test_test_aug_is_the_mean_over_views():
 def test_cotta_against_plain_torch():
     """Gate closed and no restore: the student's step and the teacher's average are plain arithmetic.
 
-    At the start student and teacher agree, the gradient is rounding noise and Adam makes it large; so the layout is that
-    of the plain network, too.
+    At the start student and teacher agree: the gradient is rounding noise and Adam makes it large, so the layout is the
+    plain one too.
     """
     network = make_network("image_bn").double()
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
@@ -91,8 +91,8 @@ def test_cotta_against_plain_torch():
     adapter = CoTTA(network, gate=0.0, restore=0.0, ema=0.9, execution=ctta.Execution(channels_last=False))
     for x in [make_batch("image_bn", 8, seed).double() for seed in range(5)]:
         target = teacher(x).detach()
-    At the start student and teacher agree: the gradient is rounding noise and Adam makes it large, so the layout is the
-    plain one too.
+        loss = -(target.softmax(1) * student(x).log_softmax(1)).sum(1).mean()
+        optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         with torch.no_grad():

@@ -104,6 +104,23 @@ def test_a_run_leaves_records_samples_and_marks(tmp_path):
     assert not list(tmp_path.rglob("*.pt"))
 
 
+def test_source_data_reach_the_methods_that_need_them(tmp_path):
+    spec = SPEC | {
+        "methods": ["source", {"method": "eata", "margin": 1.0, "anchor": 1e4, "lr": 0.05}],
+        "source": {"first": 9000, "images": 50},
+    }
+    one = run_all(tmp_path / "one", spec)
+    assert one.run().cells[1].traits["source"] == "statistics"
+    other = run_all(tmp_path / "other", spec | {"source": {"first": 9500, "images": 50}})
+    different = [record.info["loss"] for record in one.records("eata-s0")]
+    assert different != [record.info["loss"] for record in other.records("eata-s0")], "what is shown must matter"
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(spec), broken, checkpoint_seconds=0.0)):
+        if count == 13:
+            break
+    assert_same_runs(one, run_all(broken.path, spec))
+
+
 def test_finished_work_is_skipped_and_a_changed_experiment_refused(tmp_path):
     folder = run_all(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl")}

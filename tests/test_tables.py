@@ -25,9 +25,18 @@ class TinyRun:
         self.cells: list[Cell] = []
 
     def add(
-        self, method: str, wrong: Sequence[int], *, seed: int = 0, label: str = "", done: bool = True, problem: str = ""
+        self,
+        method: str,
+        wrong: Sequence[int],
+        *,
+        seed: int = 0,
+        label: str = "",
+        done: bool = True,
+        problem: str = "",
+        source: str = "",
     ) -> TinyRun:
-        cell = Cell(f"{method}-s{seed}", method, label or method.upper(), seed, "", {})
+        traits = {"source": source} if source else {}
+        cell = Cell(f"{method}-s{seed}", method, label or method.upper(), seed, "", {}, traits)
         self.cells.append(cell)
         stream = {"dataset": "tiny-c", "domains": [list(domain) for domain in self.domains], "images": 20, "batch": 10}
         self.folder.write_run(Run("tiny", "abc", {}, stream | {"boundaries": "told"}, tuple(self.cells), {}))
@@ -151,6 +160,31 @@ def test_csv(run: TinyRun) -> None:
     assert (first["mean sd"], first["status"], first["boundaries"]) == ("", "complete", "told")
     assert (second["seeds"], second["mean"], second["mean sd"]) == ("0 1", "22.5", "10.61")
     assert (second["seconds_per_batch"], second["images_per_second"], second["peak_memory_mb"]) == ("0.5", "20", "64")
+
+
+def test_methods_that_use_source_data_are_marked(run: TinyRun) -> None:
+    table = run.add("tent", [1] * 4, source="none").add("eata", [1] * 4, source="statistics").table()
+    text = tables.to_markdown(table)
+    assert "| EATA† |" in text
+    assert "| TENT |" in text
+    assert "† Uses source data." in table.caption()
+    assert [row["source_data"] for row in csv.DictReader(io.StringIO(tables.to_csv(table)))] == ["none", "statistics"]
+
+
+def test_without_such_methods_there_is_no_mark(run: TinyRun) -> None:
+    assert "†" not in tables.to_markdown(run.add("tent", [1] * 4, source="none").add("old", [1] * 4).table())
+
+
+def test_needs_in_words() -> None:
+    traits = {"learns": "all parameters", "forwards": [3, 34], "backwards": [1, 1], "answers": "after"}
+    assert tables.needs({**traits, "source": "samples", "boundaries": True}) == {
+        "learns": "all parameters",
+        "forward": "3 to 34",
+        "backward": "1",
+        "answer": "after",
+        "source": "samples",
+        "boundaries": "used",
+    }
 
 
 def test_markdown(run: TinyRun) -> None:

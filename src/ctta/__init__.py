@@ -19,11 +19,16 @@ from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.methods.adacontrast import AdaContrast
 from ctta.methods.bn_adapt import BNAdapt
+from ctta.methods.conjugate_pl import ConjugatePL
 from ctta.methods.cotta import CoTTA
 from ctta.methods.dss import DSS
+from ctta.methods.eata import EATA
+from ctta.methods.eta import ETA
 from ctta.methods.lame import LAME
+from ctta.methods.rdumb import RDumb
 from ctta.methods.rmt import RMT
 from ctta.methods.roid import ROID
+from ctta.methods.sar import SAR
 from ctta.methods.shot import SHOT
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
@@ -34,10 +39,13 @@ __version__ = "0.1.0"
 
 __all__ = [
     "DSS",
+    "EATA",
+    "ETA",
     "LAME",
     "METHODS",
     "RMT",
     "ROID",
+    "SAR",
     "SHOT",
     "TENT",
     "AdaContrast",
@@ -45,11 +53,13 @@ __all__ = [
     "BNAdapt",
     "CoTTA",
     "ConfigError",
+    "ConjugatePL",
     "CttaError",
     "Execution",
     "InputError",
     "ModelError",
     "Normalized",
+    "RDumb",
     "Source",
     "StateError",
     "Step",

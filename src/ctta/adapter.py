@@ -101,6 +101,7 @@ class _Turn:
     skipped: Tensor
     forwards: int = 0  # samples that went through a network
     backwards: int = 0
+    idle: Tensor | None = None  # whether the step was left out because there was nothing to learn
 
 
 class Adapter(nn.Module, ABC):
@@ -183,6 +184,10 @@ class Adapter(nn.Module, ABC):
 
     def build(self) -> None:
         """Register networks (`copy_source`), buffers and the optimiser (`train_on`)."""
+
+    def choose(self) -> None:
+        """Say again what learns, where settings change before the first batch; for methods whose settings decide it."""
+        self.train_on(self.trained)
 
     def review(self) -> None:
         """Log what is odd about the settings, once they are known."""
@@ -293,6 +298,8 @@ class Adapter(nn.Module, ABC):
                 f"Weights in {trained[0].dtype} are too coarse to learn: small steps vanish in rounding. Give the "
                 "model in float32, model.float(), and call the adapter under torch.autocast for speed."
             )
+        for parameter in self.trained:
+            parameter.requires_grad_(False)
         for parameter in trained:
             parameter.requires_grad_()
         self.optimizer = _make_optimizer(trained, self.config)
@@ -375,10 +382,21 @@ class Adapter(nn.Module, ABC):
             self._check_values(*values[:2])
         return values[len(pending) :]
 
-    def learn(self, loss: Tensor) -> Tensor:
-        """One optimiser step. A loss or gradient that is not finite never reaches the weights: the step is skipped."""
-        assert self.optimizer is not None
+    def learn(self, loss: Tensor, *, skip: Tensor | None = None) -> Tensor:
+        """One optimiser step. A loss or gradient that is not finite never reaches the weights: the step is skipped.
+
+        Where `skip`, a 0-d bool, is set there is nothing to learn: weights and moments stay as they are, too.
+        """
         self.check()
+        self.descend(self.differentiate(loss), skip=skip)
+        return loss.detach()
+
+    def differentiate(self, loss: Tensor) -> Tensor:
+        """The gradients of what learns, in `.grad`; gives whether loss and gradients are finite, 0-d. No state changes.
+
+        For methods that do something between the gradients and the step; `check` comes before `descend`.
+        """
+        assert self.optimizer is not None
         if not loss.requires_grad:
             raise ModelError(
                 "The loss has no gradient: the model computes its answer under no_grad, or its weights were frozen by "
@@ -387,14 +405,27 @@ class Adapter(nn.Module, ABC):
         self.optimizer.zero_grad(set_to_none=True)  # an interrupted batch may have left some
         loss.backward()  # type: ignore[no-untyped-call]
         self._turn.backwards += 1
-        gradients = [p.grad for group in self.optimizer.param_groups for p in group["params"] if p.grad is not None]
-        bad = ~(loss.detach().isfinite() & torch.nn.utils.get_total_norm(gradients).isfinite())
+        gradients = [parameter.grad for parameter in self.trained if parameter.grad is not None]
+        return loss.detach().isfinite() & torch.nn.utils.get_total_norm(gradients).isfinite()
+
+    def descend(self, finite: Tensor, *, skip: Tensor | None = None) -> None:
+        """The optimiser step with the gradients that are there; none where they are not finite or `skip` is set."""
+        assert self.optimizer is not None
+        left_out = ~finite if skip is None else ~finite | skip
         # The fused kernels read this flag on the device and leave weights and moments alone where it is set.
-        self.optimizer.found_inf = bad.to(torch.float32)  # type: ignore[attr-defined]
+        self.optimizer.found_inf = left_out.to(torch.float32)  # type: ignore[attr-defined]
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
-        self._turn.skipped = self._turn.skipped + bad.to(torch.int64)
-        return loss.detach()
+        self._turn.skipped = self._turn.skipped + (~finite).to(torch.int64)
+        if skip is not None:
+            self._turn.idle = skip & finite
+
+    @property
+    def trained(self) -> list[nn.Parameter]:
+        """The parameters that learn."""
+        if self.optimizer is None:
+            return []
+        return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
     @property
     def learned(self) -> Tensor:
@@ -532,7 +563,7 @@ class Adapter(nn.Module, ABC):
         """Take other settings before anything has been learned."""
         self.preset, self.config = preset, config
         if self.optimizer is not None:
-            self.train_on([parameter for group in self.optimizer.param_groups for parameter in group["params"]])
+            self.choose()
 
     def _fit(self, saved: Mapping[str, Any]) -> None:
         """Take the settings that a state was saved with, or refuse it where others were asked for."""
@@ -649,6 +680,7 @@ class Adapter(nn.Module, ABC):
                 "skipped": turn.skipped,
                 "forwards": torch.tensor(turn.forwards / len(logits)),
                 "backwards": torch.tensor(turn.backwards),
+                **({} if turn.idle is None else {"idle": turn.idle.to(torch.int64)}),
             }
             info = {"confidence": confidence.mean(), **step.info, **counts}
         samples = {**step.samples, "confidence": confidence}

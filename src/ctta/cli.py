@@ -7,6 +7,7 @@ import shlex
 import shutil
 import sys
 from collections.abc import Iterable
+from dataclasses import asdict
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any
@@ -102,7 +103,7 @@ def list_(
     name: Annotated[str | None, typer.Argument(help="One of them: its settings.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What there is: methods with their settings, models, data sets, corruptions."""
+    """What there is: methods with what they need and their settings, models, data sets, corruptions."""
     rows: list[dict[str, Any]]
     if what == "corruptions":
         rows = [{"corruption": one, "set": "paper" if one in PAPER else "extra"} for one in NAMES]
@@ -114,7 +115,9 @@ def list_(
     elif what == "datasets":
         rows = [{"data set": key, "title": one.title, "path": one.about} for key, one in DATASETS.items()]
     elif what == "methods" and name is None:
-        rows = [{"method": key, "title": kind.title, "what it is": _summary(kind)} for key, kind in METHODS.items()]
+        rows = [{"method": key, **tables.needs(asdict(kind.traits))} for key, kind in METHODS.items()]
+        if as_json or Console().width > 120:
+            rows = [{**row, "what it does": _summary(METHODS[row["method"]])} for row in rows]
     elif what == "methods":
         if name not in METHODS:
             raise ConfigError(f"There is no method {name!r}. {nearest(str(name), METHODS)}")
@@ -170,6 +173,9 @@ def check(
     sizes = f"{len(stream.domains)} domains, {len(stream)} batches of up to {loaded.data.batch}"
     console.print(f"data     {loaded.data.dataset}: {sizes}, images {tuple(batch.x.shape[1:])}")
     console.print(f"model    {adapter.classes} classes; source error on the first batch {100 * error:.1f} %")
+    if loaded.source is not None:
+        (domain,) = open_stream(loaded.source).domains
+        console.print(f"source   {loaded.source.dataset}: {len(domain)} samples, for methods that need some")
     for cell in loaded.cells(batch.x.shape):
         console.print(f"cell     {cell.cell}: {cell.method}, preset {cell.preset}, seed {cell.seed}")
     console.print(f"All is well. Next:  ctta run {experiment}")

@@ -1,4 +1,4 @@
-"""An experiment: data, model, methods and seeds, as typed and frozen settings from strict YAML.
+"""An experiment: data, model, source data, methods and seeds, as typed and frozen settings from strict YAML.
 
 Unknown keys, wrong types and bad ranges are all reported at once. The hash of the resolved experiment is the identity
 of a run: finished work is skipped, a killed run goes on where it was, and a changed one cannot be resumed by mistake.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -27,6 +28,7 @@ from ctta.models import load as load_model
 from ctta.records import Cell
 from ctta.streams import Data
 from ctta.streams import problems as data_problems
+from ctta.streams.dataset import CLEAN
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,7 @@ class Experiment:
     methods: tuple[Method, ...]
     seeds: tuple[int, ...] = (0,)
     notes: tuple[str, ...] = ()
+    source: Data | None = None  # clean data of the source, for methods that need some
     execution: Execution = field(default_factory=Execution)
 
     def asdict(self) -> dict[str, Any]:
@@ -93,7 +96,8 @@ class Experiment:
     def identity(self) -> str:
         """A hash of all that decides the numbers."""
         decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
-        decisive["data"].pop("cache")
+        for section in ("data", "source"):
+            (decisive[section] or {}).pop("cache", None)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
@@ -104,7 +108,11 @@ class Experiment:
             preset = preset_by_input(shape) if method.preset in (None, "paper") else method.preset
             config = kind.config_type.make({**kind.presets[preset], **method.fields}).asdict()
             stem = _slug(method.label)
-            made += [Cell(f"{stem}-s{seed}", method.method, method.label, seed, preset, config) for seed in self.seeds]
+            traits = asdict(kind.traits)
+            made += [
+                Cell(f"{stem}-s{seed}", method.method, method.label, seed, preset, config, traits)
+                for seed in self.seeds
+            ]
         return tuple(made)
 
 
@@ -141,21 +149,26 @@ def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
 def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     """From plain data; all mistakes are reported together."""
     problems: list[str] = []
-    known = ("name", "data", "model", "methods", "seeds", "notes", "execution")
+    known = ("name", "data", "model", "source", "methods", "seeds", "notes", "execution")
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = _section(Data, "data", data.get("data", {}), problems)
     model = _section(Model, "model", data.get("model", {}), problems)
     problems += [f"data: {problem}" for problem in data_problems(stream)] if stream is not None else []
     problems += [f"model: {problem}" for problem in model.problems()] if model is not None else []
     execution = _section(Execution, "execution", data.get("execution", {}), problems)
-    methods = _methods(data.get("methods", list(METHODS)), problems)
+    source = _source(data["source"], stream, problems) if "source" in data else None
+    able = [name for name, kind in METHODS.items() if "source" in data or kind.traits.source == "none"]
+    methods = _methods(data.get("methods", able), problems)
+    if "source" not in data:
+        problems += [_without_source(method) for method in methods if METHODS[method.method].traits.source != "none"]
     seeds = data.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
     if problems or stream is None or model is None:
         raise ConfigError("\n".join(problems))
     notes = tuple(str(note) for note in data.get("notes", []))
-    return Experiment(str(data.get("name", name)), stream, model, methods, tuple(seeds), notes, execution)
+    named = str(data.get("name", name))
+    return Experiment(named, stream, model, methods, tuple(seeds), notes, source, execution)
 
 
 def _section(kind: type[Any], name: str, values: Any, problems: list[str]) -> Any:
@@ -167,6 +180,36 @@ def _section(kind: type[Any], name: str, values: Any, problems: list[str]) -> An
     except ConfigError as error:
         problems += [f"{name}: {line}" for line in str(error).splitlines()]
         return None
+
+
+def _source(values: Any, stream: Data | None, problems: list[str]) -> Data | None:
+    """The section of source data: clean, in batches like the stream's, and none that the stream shows again."""
+    if isinstance(values, Mapping) and stream is not None:
+        values = {"batch": stream.batch, **values}
+    source: Data | None = _section(Data, "source", values, problems)
+    if source is None:
+        return None
+    problems += [
+        f"source: source data are clean; leave {name!r} out." for name in ("domains", "severity") if name in values
+    ]
+    source = source.replace(domains=CLEAN, severity=0)
+    problems += [f"source: {problem}" for problem in data_problems(source)]
+    if stream is not None and (source.dataset, source.path) == (stream.dataset, stream.path):
+        ends = [math.inf if data.images is None else data.first + data.images for data in (source, stream)]
+        if source.first < ends[1] and stream.first < ends[0]:
+            problems.append(
+                "source: some of these samples are in the stream too, which would tell methods about the test. Use "
+                "other data, or part them with 'first' and 'images' in both sections."
+            )
+    return source
+
+
+def _without_source(method: Method) -> str:
+    return (
+        f"methods: {method.method!r} needs source data and there are none. Add a section, for example "
+        "source: {dataset: arrays, path: train.npz, images: 2000}, or leave the method out. The embedded data are test "
+        "data alone; a part of them that the stream leaves out can serve: source: {dataset: embedded, first: 8000}."
+    )
 
 
 def _methods(entries: Any, problems: list[str]) -> tuple[Method, ...]:

@@ -58,6 +58,7 @@ class Cell:
     seed: int
     preset: str
     config: Mapping[str, Any]
+    traits: Mapping[str, Any] = field(default_factory=dict)  # what the method needs and costs; empty in old folders
 
 
 @dataclass(frozen=True)

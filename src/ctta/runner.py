@@ -31,7 +31,7 @@ from ctta.errors import StateError
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
-from ctta.streams import DATASETS, Batch, Stream, open_stream
+from ctta.streams import DATASETS, Batch, Data, Stream, open_stream
 
 SHOWN = 6  # images a domain that are kept for the report
 
@@ -171,6 +171,8 @@ def _run_cell(
     if saved is not None and saved.step <= len(known):  # else records are lost: the cell begins again
         adapter.load_state_dict(saved.state)
         start = saved.step
+    elif experiment.source is not None:
+        adapter.prepare(_source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
     tell = experiment.data.boundaries == "told"
     last_save = time.monotonic()
@@ -200,6 +202,13 @@ def _run_cell(
         ),
     )
     path.unlink(missing_ok=True)
+
+
+def _source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:
+    """Clean source data with their labels, where the model is."""
+    device, _ = adapter.placement
+    for batch in open_stream(data):
+        yield batch.x.to(device), batch.y.to(device)
 
 
 def _whole_records(folder: RunFolder, cell: str) -> list[Record]:

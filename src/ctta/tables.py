@@ -44,6 +44,7 @@ SHORT_NAMES: Mapping[str, str] = {
     "rotation": "rotat",
 }
 ABSENT = "–"
+DAGGER = "†"  # beside methods that are not source-free
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,12 @@ class Row:
     cost: Cost
     status: str  # empty when all its cells are complete
     problems: tuple[str, ...]  # why the numbers are not valid; empty when they are
+    traits: Mapping[str, Any]  # what the method needs and costs; empty where it is not known
+
+    @property
+    def dagger(self) -> str:
+        """The mark of a method that uses source data; else empty."""
+        return DAGGER if self.traits.get("source", "none") != "none" else ""
 
     @property
     def remark(self) -> str:
@@ -125,7 +132,7 @@ class Table:
         return {row.label: row.remark for row in self.rows if row.remark}
 
     def caption(self) -> str:
-        """One sentence each: unit, boundaries, size, seeds."""
+        """One sentence each: unit, boundaries, size, seeds, source data."""
         parts = [
             "Error in %, lower is better, best in bold." if self.labelled else "No labels: errors are not known.",
             f"Domain boundaries {self.boundaries}.",
@@ -136,6 +143,8 @@ class Table:
             parts.append(f"Batch {self.batch}.")
         if any(len(row.seeds) > 1 for row in self.rows):
             parts.append("Several seeds: mean ± standard deviation.")
+        if any(row.dagger for row in self.rows):
+            parts.append(f"{DAGGER} Uses source data.")
         return " ".join(parts)
 
 
@@ -201,6 +210,7 @@ def _row(label: str, trials: Sequence[_Trial], columns: Sequence[Column], stream
         cost=_cost(trials),
         status=_status(trials, len(columns), stream.get("images")),
         problems=_problems(trials),
+        traits=trials[0].cell.traits,
     )
 
 
@@ -284,6 +294,23 @@ def _best(rows: Sequence[Row], column: int) -> frozenset[str]:
 # Rendering
 
 
+def needs(traits: Mapping[str, Any]) -> dict[str, str]:
+    """What a method needs and costs, in words: passes a batch, answer before or after its update, source data."""
+
+    def span(name: str) -> str:
+        low, high = traits[name]
+        return f"{low:g}" if low == high else f"{low:g} to {high:g}"
+
+    return {
+        "learns": traits["learns"],
+        "forward": span("forwards"),
+        "backward": span("backwards"),
+        "answer": ABSENT if traits["learns"] == "nothing" else traits["answers"],
+        "source": traits["source"],
+        "boundaries": "used" if traits["boundaries"] else ABSENT,
+    }
+
+
 @dataclass(frozen=True)
 class _Shown:
     """One printed cell."""
@@ -346,7 +373,7 @@ def _grid(table: Table, *, spread: bool, costs: bool) -> list[list[_Shown]]:
     marks = _marks(table)
     lines = [[_Shown(text) for text in head]]
     for row in table.rows:
-        line = [_Shown(row.label + marks.get(row.label, ""))]
+        line = [_Shown(row.label + row.dagger + marks.get(row.label, ""))]
         for column in errors:
             value = row.errors[column.position]
             line.append(_Shown(_printed(value, spread), row.label in table.best[column.position]))
@@ -396,7 +423,7 @@ def to_csv(table: Table) -> str:
     tail = ["boundaries", "images_per_domain", "batch", "seconds_per_batch", "images_per_second", "peak_memory_mb"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["label", "method", "seeds", *titles, *sds, *tail, "views", "status", "problems"])
+    writer.writerow(["label", "method", "seeds", *titles, *sds, *tail, "views", "source_data", "status", "problems"])
     for row in table.rows:
         values = [*row.errors, row.mean] if table.labelled else []
         means = ["" if value is None else f"{value.mean:.1f}" for value in values]
@@ -404,7 +431,8 @@ def to_csv(table: Table) -> str:
         size = [table.boundaries, table.images, table.batch]
         costs = [row.cost.seconds, row.cost.images_per_second, row.cost.memory, row.cost.views]
         plain = ["" if cost is None else f"{cost:.4g}" for cost in costs]
-        said = [row.status or ("invalid" if row.problems else "complete"), "; ".join(row.problems)]
+        status = row.status or ("invalid" if row.problems else "complete")
+        said = [row.traits.get("source", ""), status, "; ".join(row.problems)]
         writer.writerow([row.label, row.method, " ".join(map(str, row.seeds)), *means, *spreads, *size, *plain, *said])
     return out.getvalue()
 

@@ -90,6 +90,22 @@ def test_words_around_the_numbers(page: str) -> None:
     assert re.search(r"DSS selected [\d.]+\u202f% of the samples\. Of these, [\d.]+\u202f% were right;", page)
 
 
+def test_what_methods_need_is_shown_where_it_is_known(tmp_path: Path, page: str) -> None:
+    assert 'id="needs"' not in page, "a folder from before methods said so"
+    folder = small(tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    traits = {"learns": "norm parameters", "forwards": [1, 7], "backwards": [1, 1], "answers": "before"}
+    for cell in run["cells"]:
+        cell["traits"] = {**traits, "source": "samples" if cell["method"] == "tent" else "none", "boundaries": False}
+    (tmp_path / "run.json").write_text(json.dumps(run))
+    needs = render(folder)
+    assert 'href="#needs"' in needs
+    assert "<td>1 to 7</td>" in needs
+    assert needs.count("TENT†") == 2, "in the table of errors and in that of needs"
+    assert "Uses source data." in needs
+    assert "DSS†" not in needs
+
+
 def test_names_from_outside_are_escaped(tmp_path: Path) -> None:
     classes = ("<b>bold</b>", "</script><script>alert(1)</script>", *CLASSES[2:])
     page = render(small(tmp_path, classes=classes))

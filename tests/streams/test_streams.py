@@ -76,6 +76,22 @@ def test_start_is_exact_and_makes_nothing_before_it(start, monkeypatch):
     assert make().position(start) == start // 3
 
 
+def test_a_stream_can_begin_anywhere_in_the_data(tmp_path):
+    whole = torch.cat([batch.x for batch in make(batch=23)])
+    part = list(make(first=7, images=9))
+    assert [len(batch.x) for batch in part] == [9] * 3
+    for number, batch in enumerate(part):
+        assert torch.equal(batch.x, whole[23 * number + 7 : 23 * number + 16]), "an image is the same in any part"
+        assert batch.y.tolist() == LABELS[7:16].tolist()
+    cached = list(make(first=7, images=9, cache=str(tmp_path)))
+    assert all(torch.equal(a.x, b.x) for a, b in zip(part, cached, strict=True))
+    start = list(make(images=9, cache=str(tmp_path)))
+    assert torch.equal(start[0].x, whole[:9]), "parts of one size do not share a cache"
+    assert sum(len(batch.x) for batch in make(first=20)) == 9
+    with pytest.raises(InputError, match="There are 23 samples"):
+        make(first=23)
+
+
 def test_images_do_not_depend_on_the_batch_size():
     small = torch.cat([batch.x for batch in make(batch=4)])
     large = torch.cat([batch.x for batch in make(batch=23)])
@@ -125,6 +141,10 @@ def test_cifar_c_files_are_mapped_and_equal_the_corruptions_made_on_the_fly(tmp_
         assert torch.equal(left.y, right.y)
     few = cifar_c_stream(Data(path=str(tmp_path), batch=10, images=7), DOMAINS)
     assert [len(batch.x) for batch in few] == [7, 7, 7]
+    later = cifar_c_stream(Data(path=str(tmp_path), batch=10, images=7, first=5), DOMAINS)
+    for left, right in zip(later, make(images=7, first=5), strict=True):
+        assert torch.equal(left.x, right.x)
+        assert torch.equal(left.y, right.y)
 
 
 def test_broken_cifar_c_folders(tmp_path):

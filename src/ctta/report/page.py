@@ -66,6 +66,8 @@ def render(folder: RunFolder) -> str:
         "verdicts": _verdicts(scene),
         "heat": _heat(table),
         "cost": _cost(table),
+        "dagger": tables.DAGGER,
+        "needs": {row.label: tables.needs(row.traits) for row in table.rows if row.traits},
         "settings": _settings(run.cells),
         "environment": _pairs(run.environment),
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),

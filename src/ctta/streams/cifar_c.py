@@ -50,11 +50,11 @@ def cifar_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Stream:
             "zenodo.org/records/3555552 (CIFAR-100-C); unpack the archive and give the folder with the .npy files."
         )
     labels = np.load(folder / "labels.npy").astype(np.int64)
-    made = [_domain(folder, name, severity, labels, data.images) for name, severity in domains]
+    made = [_domain(folder, name, severity, labels, data) for name, severity in domains]
     return Stream(tuple(made), data.batch)
 
 
-def _domain(folder: Path, name: str, severity: int, labels: Labels, images: int | None) -> FileDomain:
+def _domain(folder: Path, name: str, severity: int, labels: Labels, data: Data) -> FileDomain:
     path = folder / f"{name}.npy"
     try:
         stored = np.load(path, mmap_mode="r")
@@ -67,9 +67,9 @@ def _domain(folder: Path, name: str, severity: int, labels: Labels, images: int 
     count = len(stored) // SEVERITIES
     if len(labels) not in (count, len(stored)):
         raise InputError(f"labels.npy has {len(labels)} entries; {path} needs {count} or {len(stored)}.")
-    start = (severity - 1) * count
-    keep = slice(start, start + (count if images is None else min(images, count)))
-    label_keep = keep if len(labels) == len(stored) else slice(0, keep.stop - keep.start)
+    start, rows = (severity - 1) * count, data.rows(count)
+    keep = slice(start + rows.start, start + rows.stop)
+    label_keep = keep if len(labels) == len(stored) else rows
     return FileDomain(name, severity, stored[keep], labels[label_keep])
 
 

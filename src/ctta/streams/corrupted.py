@@ -33,6 +33,7 @@ class CorruptedDomain:
     preset: str
     seed: int
     cache: Path | None = None
+    first: int = 0  # which image of the whole set the first one is
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -47,12 +48,13 @@ class CorruptedDomain:
         return images, self.labels[rows]
 
     def _make(self, rows: Rows) -> Images:
-        clean = self.images[rows]
-        return corrupt(clean, self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=rows)
+        clean, number = self.images[rows], self.first + rows
+        return corrupt(clean, self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=number)
 
     def _cached(self, folder: Path) -> Path:
         """The file with the whole domain, made if it is not there."""
-        path = folder / f"{self.name}-{self.severity}-{self.preset}-seed{self.seed}-{len(self)}.npy"
+        begin = f"{self.first}-" if self.first else ""
+        path = folder / f"{self.name}-{self.severity}-{self.preset}-seed{self.seed}-{begin}{len(self)}.npy"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             temporary = path.with_suffix(f".{os.getpid()}.part")
@@ -72,10 +74,12 @@ def corrupted_stream(
         raise InputError(f"Images must be uint8 (N, H, W, 3). Got {images.dtype} {images.shape}.")
     if len(images) != len(labels) or not len(images):
         raise InputError(f"There must be one label an image, and at least one. Got {len(images)} and {len(labels)}.")
-    images, labels = images[: data.images], labels[: data.images]
+    rows = data.rows(len(images))
+    images, labels = images[rows], labels[rows]
     preset = data.constants or ("imagenet" if max(images.shape[1:3]) > LARGE else "cifar")
     cache = Path(data.cache) if data.cache else None
     made = tuple(
-        CorruptedDomain(name, severity, images, labels, preset, data.seed, cache) for name, severity in domains
+        CorruptedDomain(name, severity, images, labels, preset, data.seed, cache, data.first)
+        for name, severity in domains
     )
     return Stream(made, data.batch, tuple(classes))

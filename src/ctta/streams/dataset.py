@@ -13,7 +13,7 @@ from typing import Literal
 
 from ctta.config import Config, setting
 from ctta.corruptions import EXTRA, NAMES, PAPER
-from ctta.errors import nearest
+from ctta.errors import InputError, nearest
 from ctta.streams.stream import Stream
 
 CLEAN = "clean"
@@ -32,6 +32,7 @@ class Data(Config):
         "paper", "Domains in order: the paper's fifteen, the four extra, all, clean, or a list of names."
     )
     severity: int = setting(5, "Severity of every domain but `clean`; 0 is clean.", low=0, high=5)
+    first: int = setting(0, "The first sample that is used.", low=0)
     images: int | None = setting(None, "Samples a domain; all without it.", low=1)
     batch: int = setting(200, "Batch size.", low=1)
     seed: int = setting(0, "Seed of the corruptions.", low=0)
@@ -40,6 +41,12 @@ class Data(Config):
     )
     boundaries: Literal["told", "hidden"] = setting("told", "Whether a method is told where a domain starts.")
     cache: str | None = setting(None, "A folder that keeps corrupted samples; made anew without it.")
+
+    def rows(self, count: int) -> slice:
+        """Which of `count` samples are used."""
+        if self.first >= count:
+            raise InputError(f"There are {count} samples, so the first cannot be number {self.first}.")
+        return slice(self.first, count if self.images is None else min(self.first + self.images, count))
 
     @property
     def folder(self) -> Path:

@@ -1,0 +1,49 @@
+"""RDumb: ETA that starts again from the source every so many batches.
+
+Press et al., "RDumb: A simple approach that questions our progress in continual test-time adaptation", NeurIPS 2023.
+
+    reset     before batches T, 2T, 3T ... of the stream, counted from 0: weights, optimiser and average prediction
+    the rest  ETA's
+
+Departures: those of ETA. The released code, for ImageNet alone, has E0 = ln(1000) / 2 - 1; here it is ETA's .4 ln C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor
+
+from ctta.adapter import Step, Traits
+from ctta.config import setting
+from ctta.methods.eta import ETA, ETAConfig
+
+
+@dataclass(frozen=True)
+class RDumbConfig(ETAConfig):
+    """Settings of RDumb."""
+
+    reset_every: int = setting(1000, "Batches between two resets.", symbol="T", low=1)
+
+
+class RDumb(ETA):
+    """ETA that is never left to itself for long."""
+
+    name = "rdumb"
+    title = "RDumb"
+    traits = Traits("norm parameters", forwards=(1, 1), backwards=(1, 1))
+    config_type = RDumbConfig
+    config: RDumbConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **ETA.presets,
+        "cifar100": {**ETA.presets["cifar100"], "similarity": 0.4},
+    }
+
+    def adapt(self, x: Tensor) -> Step:
+        if self.batches and self.batches % self.config.reset_every == 0:
+            self.check()  # what follows changes state
+            self.restore_source()
+            self.average.zero_()
+        return super().adapt(x)

@@ -1,0 +1,163 @@
+"""SAR: entropy minimisation on reliable samples, towards weights in a flat neighbourhood.
+
+Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 2023.
+
+    Eq. 2   reliable samples: H < E0, E0 = .4 ln C
+    Eq. 4   ascent          epsilon = rho g / |g|, g the gradient of the reliable samples' mean entropy
+    Eq. 5   at theta + epsilon the reliable samples are tested again; the gradient of their mean entropy there is the
+            step that theta takes
+    recover moving_average  e <- .9 e + .1 of that mean entropy; below .2 weights and optimiser go back to the source
+    learns  weight and bias of the norm layers outside `frozen`, with batch statistics
+    returns the logits of the first pass (before the update)
+
+`frozen` names modules by their path in the network, inside a `ctta.Normalized`. The paper leaves the last stage alone.
+For ImageNet the preset has the names of ResNets and of ViT-Base in timm; for CIFAR it has none, as the public code with
+its names freezes nothing in Wide ResNets, ResNeXts and three-stage ResNets. What is frozen is logged.
+
+Departures: after a recovery the average starts anew, and momentum is cleared with the optimiser. In the authors' code
+the average goes on, so that recoveries follow each other, and the momentum of the inner optimiser survives. As there,
+a batch without a reliable sample has gradient 0: the momentum of earlier ones goes on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ctta.adapter import Adapter, Normalization, Step, Training, Traits, log
+from ctta.config import setting
+from ctta.errors import ModelError
+from ctta.layers import Normalized, norm_parameters, overwrite
+from ctta.losses import entropy, masked_mean
+
+NONE_YET = -1.0  # of the average; an entropy is never below 0
+
+
+@dataclass(frozen=True)
+class SARConfig(Normalization, Training):
+    """Settings of SAR."""
+
+    nesterov: bool = setting(False, "Nesterov momentum; for SGD only.")
+    margin: float = setting(
+        0.4, "A sample is reliable if its entropy is below this share of ln C.", symbol="E_0", low=0.0, high=1.0
+    )
+    rho: float = setting(0.05, "How far the ascent goes.", symbol="rho", low=0.0)
+    ema: float = setting(0.9, "How much of itself the average loss keeps at each batch.", low=0.0, high=1.0)
+    recover: float = setting(
+        0.2, "Below this average loss the model goes back to the source; 0 means never.", symbol="e_0", low=0.0
+    )
+    frozen: tuple[str, ...] = setting((), "Paths of the modules whose norm layers do not learn: the last stage.")
+
+
+class SAR(Adapter):
+    """TENT that looks for flat ground and starts again where it has collapsed."""
+
+    name = "sar"
+    title = "SAR"
+    traits = Traits("norm parameters", forwards=(2, 2), backwards=(2, 2))
+    config_type = SARConfig
+    config: SARConfig
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "cifar10": {"optimizer": "sgd", "lr": 1e-3},
+        "cifar100": {"optimizer": "sgd", "lr": 1e-3},
+        "imagenet": {
+            "optimizer": "sgd",
+            "lr": 2.5e-4,
+            "frozen": ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm"),
+        },
+        "clouds": {"optimizer": "sgd", "lr": 1e-3},  # ours: the paper has none
+    }
+    needs_norm = True
+    average: Tensor
+
+    def build(self) -> None:
+        self.model = self.copy_source()
+        self.choose()
+        device, dtype = self.placement
+        self.register_buffer("average", torch.full((), NONE_YET, device=device, dtype=dtype))
+
+    def choose(self) -> None:
+        frozen = {parameter for stage in self._frozen().values() for parameter in norm_parameters(stage)}
+        learned = [parameter for parameter in norm_parameters(self.model) if parameter not in frozen]
+        if frozen and not learned:
+            raise ModelError(f"SAR has nothing to learn: all norm layers are in {self.config.frozen}. Freeze less.")
+        self.train_on(learned)
+
+    def review(self) -> None:
+        found = list(self._frozen())
+        if self.config.frozen and not found:
+            log.warning(
+                "sar: the model has none of the modules %s, so all norm layers learn. Name its last stage, "
+                "frozen=(...), or say that there is none, frozen=(). It has: %s.",
+                ", ".join(self.config.frozen),
+                ", ".join(name for name, _ in _network(self.model).named_children()),
+            )
+        else:
+            log.info("sar: the norm layers of these modules do not learn: %s", ", ".join(found) or "none")
+
+    def answer(self, x: Tensor) -> Tensor:
+        return self.run(self.model, x)
+
+    def adapt(self, x: Tensor) -> Step:
+        limit = self.config.margin * math.log(self.classes)
+        logits = self.run(self.model, x, grad=True)
+        uncertainty = entropy(logits)
+        reliable = uncertainty < limit
+        self.differentiate(masked_mean(uncertainty, reliable))
+        with self.sharpest():
+            uncertainty = entropy(self.run(self.model, x, grad=True))
+            kept = reliable & (uncertainty < limit)
+            loss = masked_mean(uncertainty, kept)
+            finite = self.differentiate(loss)
+
+        loss = loss.detach()
+        average = torch.where(kept.any() & finite, moving_average(self.average, loss, self.config.ema), self.average)
+        (level,) = self.check(average)
+        self.descend(finite)
+        recovers = 0 <= level < self.config.recover
+        if recovers:
+            self.restore_source()
+        self.average.copy_(torch.full_like(average, NONE_YET) if recovers else average)
+        info = {"loss": loss, "selected": kept.to(x.dtype).mean(), "recovered": torch.tensor(int(recovers))}
+        return Step(logits, info, {"selected": kept})
+
+    @contextmanager
+    def sharpest(self) -> Iterator[None]:
+        """Inside the block the weights are where the loss is highest near by; after it, where they were."""
+        pairs = [(parameter, parameter.grad) for parameter in self.trained if parameter.grad is not None]
+        weights, gradients = [weight for weight, _ in pairs], [gradient for _, gradient in pairs]
+        saved, moves = [weight.detach().clone() for weight in weights], ascent(gradients, self.config.rho)
+        try:
+            overwrite(weights, (weight + move for weight, move in zip(saved, moves, strict=True)))
+            yield
+        finally:
+            overwrite(weights, saved)
+
+    def _frozen(self) -> dict[str, nn.Module]:
+        """The modules of `frozen` that the network has, by name."""
+        modules = dict(_network(self.model).named_modules())
+        return {name: modules[name] for name in self.config.frozen if name in modules}
+
+
+def ascent(gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
+    """Eq. 4: a step of length rho along the gradient of all parameters together; none along a gradient of 0."""
+    scale = rho / (torch.nn.utils.get_total_norm(gradients) + 1e-12)
+    return [gradient * scale for gradient in gradients]
+
+
+def moving_average(average: Tensor, loss: Tensor, ema: float) -> Tensor:
+    """The average loss follows the batch's; the first one is taken as it is."""
+    return torch.where(average < 0, loss, ema * average + (1 - ema) * loss)
+
+
+def _network(model: nn.Module) -> nn.Module:
+    """What is inside our own normalisation."""
+    while isinstance(model, Normalized):
+        model = model.model
+    return model
