@@ -28,7 +28,8 @@ SPEC = {
 
 def start(*arguments, **options):
     code = "from ctta.cli import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "COLUMNS": "160"}
+    python_path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": python_path, "COLUMNS": "160"}
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         env=environment,
@@ -55,7 +56,7 @@ def spec(tmp_path):
 def test_help_has_an_example_for_every_verb():
     code, out, _ = ctta("--help")
     assert code == 0
-    for verb in ("demo", "run", "report", "list", "corrupt", "check"):
+    for verb in ("demo", "run", "report", "adapt", "list", "corrupt", "check"):
         assert verb in out
         code, page, _ = ctta(verb, "--help")
         assert code == 0
@@ -157,6 +158,29 @@ def test_a_corrupted_set_runs_as_a_stream(tmp_path):
     code, out, err = ctta("run", tmp_path / "s.yaml", "--out", tmp_path / "run", "--json")
     assert code == 0, err
     assert json.loads(out)
+
+
+def test_adapt_answers_without_labels(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name in ("a10", "a2"):
+        Image.fromarray(np.full((40, 30, 3), 90, np.uint8)).save(tmp_path / "photos" / f"{name}.png")
+    (tmp_path / "photos" / "bad.jpg").write_text("a web page")
+    (tmp_path / "model.py").write_text("from tiny import network as make\n")
+    words = ("adapt", f"{tmp_path}/model.py:make", tmp_path / "photos", "-o", tmp_path / "out.csv", "--size", "32")
+    code, out, err = ctta(*words, "--method", "tent", "--report", tmp_path / "run", "--set", "lr=0.01")
+    assert code == 0, err
+    assert "2 samples in" in out
+    assert "1 could not be read" in out
+    assert "preset 'cifar10' by input (3, 32, 32)" in err
+    assert "This stream has no labels" in (tmp_path / "run" / "report.html").read_text()
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["file", "a2.png", "a10.png", "bad.jpg"]
+    code, _, err = ctta(*words)
+    assert code == 2
+    assert "--force" in err
+    code, _, err = ctta(*words, "--force", "--method", "dsss", "--mean", ".5", "--batch", "0")
+    assert code == 2
+    assert all(part in err for part in ("Did you mean 'dss'?", "mean and std belong together", "batch must be"))
 
 
 @pytest.mark.slow

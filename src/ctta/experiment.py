@@ -34,15 +34,17 @@ class Model(Config):
 
     name: str | None = setting("embedded", "'embedded', a name from ctta.models.MODELS, or 'timm:...' and its like.")
     weights: str | None = setting(None, "The file with its weights; not for the embedded model.")
-    factory: str | None = setting(None, "Any model: package.module:function, instead of a name.")
+    factory: str | None = setting(None, "Any model: package.module:function or file.py:function, instead of a name.")
     mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
     std: tuple[float, ...] | None = setting(None, "Standard deviation of the same.")
 
     def load(self) -> nn.Module:
         """The model, in eval mode, for images in [0, 1]."""
-        if self.name is not None and self.name != "embedded" and not self.factory:
+        if self.factory:
+            return from_factory(self.factory, self.weights, mean=self.mean, std=self.std)
+        if self.name is not None and self.name != "embedded":
             return load_model(self.name, self.weights, mean=self.mean, std=self.std)
-        model = from_factory(self.factory) if self.factory else embedded_model()
+        model = embedded_model()
         if self.mean is not None and self.std is not None:
             model = Normalized(model, self.mean, self.std)
         return model.eval()
@@ -60,6 +62,8 @@ class Model(Config):
                 found.append("Give a name or a factory.")
             elif self.name not in known and ":" not in self.name:
                 found.append(f"There is no model {self.name!r}. {nearest(self.name, known)}")
+            if self.name == "embedded" and self.weights is not None:
+                found.append("The embedded model comes with its weights. Its network is called 'small_resnet'.")
         return found
 
 
