@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from ctta import METHODS
 from ctta.corruptions import NAMES
@@ -56,7 +58,7 @@ def spec(tmp_path):
 def test_help_has_an_example_for_every_verb():
     code, out, _ = ctta("--help")
     assert code == 0
-    for verb in ("demo", "run", "report", "adapt", "list", "corrupt", "check"):
+    for verb in ("demo", "run", "report", "adapt", "train", "list", "corrupt", "check"):
         assert verb in out
         code, page, _ = ctta(verb, "--help")
         assert code == 0
@@ -181,6 +183,33 @@ def test_adapt_answers_without_labels(tmp_path):
     code, _, err = ctta(*words, "--force", "--method", "dsss", "--mean", ".5", "--batch", "0")
     assert code == 2
     assert all(part in err for part in ("Did you mean 'dss'?", "mean and std belong together", "batch must be"))
+
+
+def test_a_killed_training_goes_on(tmp_path):
+    spec = {
+        "data": {"dataset": "embedded", "images": 400},
+        "model": {"factory": "tiny:network"},
+        "train": {"epochs": 60, "batch": 20},
+    }
+    (tmp_path / "train.yaml").write_text(json.dumps(spec))
+    words = ("train", tmp_path / "train.yaml", "-q", "--checkpoint-seconds", "0", "-o")
+    process = start(*words, tmp_path / "a.safetensors")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "a.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert (tmp_path / "a.checkpoint").exists()
+    assert not (tmp_path / "a.safetensors").exists()
+    for name in ("a", "b"):
+        code, out, err = ctta(*words, tmp_path / f"{name}.safetensors")
+        assert code == 0, err
+        assert "train error" in out
+    one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("a", "b"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    code, _, err = ctta(*words, tmp_path / "a.safetensors", "--set", "train.epoch=3")
+    assert code == 2
+    assert "Did you mean 'epochs'?" in err
 
 
 @pytest.mark.slow

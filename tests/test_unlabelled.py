@@ -250,7 +250,7 @@ def test_names_and_normalisation_come_with_the_weights(tmp_path, model, photos):
     state |= {"norm.running_mean": torch.zeros(1), "norm.running_var": torch.ones(1)}
     state |= {"head.weight": torch.ones(2, 1), "head.bias": torch.zeros(2)}
     state |= {"normalize.mean": torch.tensor([2.0]), "normalize.std": torch.tensor([1.0])}
-    save_file(state, tmp_path / "w.safetensors", {"classes": json.dumps(["dark", "bright"])})
+    save_file(state, tmp_path / "w.safetensors", {"ctta": "0", "classes": json.dumps(["dark", "bright"])})
     plan = plan_adaptation(model, photos, method="source", weights=str(tmp_path / "w.safetensors"))
     drain(plan, tmp_path / "p.csv")
     assert {row["name"] for row in rows(tmp_path / "p.csv")} == {"dark"}

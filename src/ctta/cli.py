@@ -31,6 +31,7 @@ import ctta
 from ctta import experiment as experiments
 from ctta import report as reports
 from ctta import runner, tables
+from ctta import train as trainer
 from ctta.corruptions import NAMES, PAPER
 from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
 from ctta.errors import ConfigError, CttaError, nearest
@@ -155,6 +156,34 @@ def adapt(
     lines += [f"Report: {summary.page.resolve().as_uri()}"] if summary.page else []
     for line in lines:
         Console().print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+@app.command(epilog="Example:  ctta train train.yaml -o model.safetensors --set train.epochs=30")
+def train(
+    settings: Annotated[Path, typer.Argument(help="A YAML file with the sections data, test, model and train.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The weights; beside them, the log.")],
+    change: Set = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin anew, over an earlier training.")] = False,
+    quiet: Quiet = False,
+    checkpoint_seconds: Every = 30.0,
+) -> None:
+    """Train a source model where none can be had. Stopped or killed, the same command goes on where it was."""
+    training = trainer.load(settings, change or [])
+    console, last = Console(stderr=True), None
+    try:
+        with _bar(console, quiet) as bar:
+            task = bar.add_task("starting", total=None)
+            for state in trainer.train(training, out, force=force, checkpoint_seconds=checkpoint_seconds):
+                bar.update(task, completed=state.done, total=state.total, description=f"loss {state.loss:.3f}")
+                if state.ended:
+                    last = state.ended
+                    bar.console.print(_epoch_line(last, training.train.epochs), highlight=False)
+    except KeyboardInterrupt:
+        console.print("\nStopped. The same command goes on from the last checkpoint.")
+        raise typer.Exit(130) from None
+    assert last is not None
+    how = f"test error {last.test_error:.2f} %" if last.test_error is not None else f"train error {last.error:.2f} %"
+    Console().print(f"{out}: {how}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command("list", epilog="Examples:  ctta list methods    ctta list methods dss    ctta list corruptions")
@@ -301,6 +330,11 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.1f}/s" if task.speed else "-/s")
+
+
+def _epoch_line(epoch: trainer.Epoch, epochs: int) -> str:
+    tested = "" if epoch.test_error is None else f"  test error {epoch.test_error:5.2f} %"
+    return f"epoch {epoch.epoch}/{epochs}  loss {epoch.loss:.4f}  train error {epoch.error:5.2f} %{tested}"
 
 
 def _fields(changes: Iterable[str]) -> dict[str, Any]:

@@ -18,9 +18,7 @@ import logging
 import os
 import re
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
 from pathlib import Path
@@ -35,6 +33,7 @@ from PIL import Image, ImageOps
 from ctta import experiment as experiments
 from ctta import report as reports
 from ctta.adapter import Adapter, Step
+from ctta.ahead import ahead
 from ctta.errors import ConfigError, InputError, StateError
 from ctta.methods import METHODS
 from ctta.models import find
@@ -52,7 +51,7 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", "
 CLOUD = ".npy"
 ARRAYS = (".npz", ".npy")
 DEEP_GREY = ("I", "I;16", "I;16B", "I;16L")  # 16 bits a pixel
-READERS = 2  # threads that read ahead
+READERS = 2  # batches that are read ahead, each in a thread
 DOMAIN = "all"  # nobody says where one ends
 SMALLEST = 2  # points of a cloud
 
@@ -323,7 +322,8 @@ def _class_names(model: str, weights: str | None, path: Path | str | None) -> tu
             ) from error
     if model == "embedded":
         return fashion_mnist()[2]
-    return tuple(json.loads(read_metadata(weights).get("classes", "[]"))) if weights else ()
+    about = read_metadata(weights) if weights else {}
+    return tuple(json.loads(about["classes"])) if "ctta" in about else ()
 
 
 # Reading
@@ -468,27 +468,21 @@ def _cut(count: int, batch: int) -> list[NDArray[Any]]:
 
 
 def _read_ahead(samples: Samples, batch: int) -> Iterator[tuple[int, list[str], list[Sample], list[str]]]:
-    """Batch by batch: number, names, what could be read, and an error a name (empty where all is well).
+    """Batch by batch: number, names, what could be read, and an error a name (empty where all is well)."""
+    parts = ahead(partial(_read, samples), _cut(len(samples), batch), READERS)
+    for number, (rows, (read, errors)) in enumerate(parts):
+        yield number, [samples.names[row] for row in rows], read, errors
 
-    While one is at work, the next is read.
-    """
-    parts = _cut(len(samples), batch)
-    pool = ThreadPoolExecutor(READERS)
-    coming: deque[list[Future[Sample]]] = deque()
-    try:
-        for number, rows in enumerate(parts):
-            for part in parts[number + len(coming) : number + 2]:
-                coming.append([pool.submit(samples.read, int(row)) for row in part])
-            read, errors = [], []
-            for future in coming.popleft():
-                try:
-                    read.append(_fitting(future.result(), samples.shape))
-                    errors.append("")
-                except Exception as error:  # as many kinds as there are formats
-                    errors.append(str(error) or type(error).__name__)
-            yield number, [samples.names[row] for row in rows], read, errors
-    finally:
-        pool.shutdown(cancel_futures=True)
+
+def _read(samples: Samples, rows: NDArray[Any]) -> tuple[list[Sample], list[str]]:
+    read, errors = [], []
+    for row in rows:
+        try:
+            read.append(_fitting(samples.read(int(row)), samples.shape))
+            errors.append("")
+        except Exception as error:  # as many kinds as there are formats
+            errors.append(str(error) or type(error).__name__)
+    return read, errors
 
 
 def _fitting(sample: Sample, shape: tuple[int, ...]) -> Sample:
