@@ -127,7 +127,7 @@ def test_every_shipped_experiment_loads():
 
 
 def test_broken_files(tmp_path):
-    with pytest.raises(ConfigError, match="no experiment"):
+    with pytest.raises(ConfigError, match="no file"):
         experiments.load(tmp_path / "none.yaml")
     path = tmp_path / "a.yaml"
     path.write_text("data: [1, 2")
