@@ -100,8 +100,8 @@ class Experiment:
     def identity(self) -> str:
         """A hash of all that decides the numbers."""
         decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
-        for section in ("data", "source"):
-            (decisive[section] or {}).pop("cache", None)
+        for part in ("data", "source"):
+            (decisive[part] or {}).pop("cache", None)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
@@ -173,7 +173,7 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     seeds = data.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
-    if problems or stream is None or model is None:
+    if problems or stream is None or model is None or execution is None:
         raise ConfigError("\n".join(problems))
     notes = tuple(str(note) for note in data.get("notes", []))
     named = str(data.get("name", name))

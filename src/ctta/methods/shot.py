@@ -42,7 +42,7 @@ class SHOT(Adapter):
 
     name = "shot"
     title = "SHOT"
-    traits = Traits("all but the head", forwards=(1, 1), backwards=(1, 1))
+    traits = Traits("features: all parameters but the head", forwards=(1, 1), backwards=(1, 1))
     config_type = SHOTConfig
     config: SHOTConfig
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
