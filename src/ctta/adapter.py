@@ -28,7 +28,7 @@ from ctta.views import Draw, ViewKind, Views, default_views
 
 log = logging.getLogger("ctta")
 
-BY_INPUT = "paper"  # the preset that follows the input: clouds, small images, large images
+PAPER = "paper"  # the variant that adds nothing to a preset
 LARGE_IMAGE = 64  # pixels; larger images get the ImageNet settings
 RANGE_SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot a little)
 
@@ -111,7 +111,8 @@ class Adapter(nn.Module, ABC):
 
     model     any `nn.Module` that maps (N, ...) to (N, C) logits; the adapter works on its own copy
     config    a whole configuration; without one, the preset decides
-    preset    a name from `presets`, or "paper": by input size (the default)
+    preset    a name from `presets`, a variant such as "paper" (the default), whose preset goes by the input, or both:
+              "cifar100+lean"
     seed      all randomness is a function of (seed, batch number)
     classes   C, where it cannot be read off the model's last linear layer
     views     how many views (the field of that name), or an object that makes them, see `ctta.views.Views`
@@ -124,6 +125,7 @@ class Adapter(nn.Module, ABC):
     config_type: ClassVar[type[Config]]
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {"cifar10": {}, "cifar100": {}, "imagenet": {}, "clouds": {}}
     traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {PAPER: {}}  # settings over any preset
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
 
     optimizer: torch.optim.Optimizer | None
@@ -147,7 +149,8 @@ class Adapter(nn.Module, ABC):
             fields["views"], views = views, None
         self.views = views
         self._overrides = fields
-        self._preset_by_input = config is None and preset in (None, BY_INPUT)
+        self._variant = None if config is not None else PAPER if preset is None else preset
+        self._preset_by_input = self._variant in self.variants
         self.preset, self.config = self._made_with = self._settle(config, preset)
         self.seed = seed
         self.batches = 0
@@ -179,6 +182,27 @@ class Adapter(nn.Module, ABC):
         self._initial = self._own_state()
         if not self._preset_by_input:
             self.review()
+
+    # What settings are called.
+
+    @classmethod
+    def preset_name(cls, asked: str | None, shape: Sequence[int]) -> str:
+        """The preset in full, "cifar10" or "cifar10+lean"; a variant alone goes by the shape of the batch."""
+        asked = PAPER if asked is None else asked
+        if asked in cls.variants:
+            base = preset_by_input(shape)
+            return base if asked == PAPER else f"{base}+{asked}"
+        return asked
+
+    @classmethod
+    def preset_fields(cls, name: str) -> dict[str, Any]:
+        """The fields that a preset sets."""
+        base, _, variant = name.partition("+")
+        variant = variant or PAPER
+        if base not in cls.presets or variant not in cls.variants:
+            known = [*cls.presets, *cls.variants, *(f"{base}+{one}" for base in cls.presets for one in cls.variants)]
+            raise ConfigError(f"{cls.__name__} has no preset {name!r}. {nearest(name, known)}")
+        return {**cls.presets[base], **cls.variants[variant]}
 
     # What a method fills in.
 
@@ -549,15 +573,11 @@ class Adapter(nn.Module, ABC):
             if preset is not None:
                 raise ConfigError("Give a config or a preset, not both: a config is complete.")
             return "own", config.replace(**self._overrides)
-        name = preset if preset not in (None, BY_INPUT) else "cifar10"
+        name = self.preset_name(preset, (1, 3, 32, 32))
         return name, self._from_preset(name)
 
     def _from_preset(self, name: str) -> Config:
-        if name not in self.presets:
-            raise ConfigError(
-                f"{type(self).__name__} has no preset {name!r}. {nearest(name, [*self.presets, BY_INPUT])}"
-            )
-        return self.config_type.make({**self.presets[name], **self._overrides})
+        return self.config_type.make({**self.preset_fields(name), **self._overrides})
 
     def _adopt(self, preset: str, config: Config) -> None:
         """Take other settings before anything has been learned."""
@@ -579,7 +599,7 @@ class Adapter(nn.Module, ABC):
     def _follow_input(self, x: Tensor) -> None:
         """Without a preset, the first batch decides: clouds, small or large images."""
         if self._preset_by_input and self.batches == 0:
-            name = preset_by_input(x.shape)
+            name = self.preset_name(self._variant, x.shape)
             if name != self.preset:
                 self._adopt(name, self._from_preset(name))
             log.info("%s: settings of preset %r, by input %s: %s", self.name, name, tuple(x.shape[1:]), self.config)

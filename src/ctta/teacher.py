@@ -10,15 +10,15 @@ Shared by the methods that learn from a mean teacher.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from ctta import layers
-from ctta.adapter import Adapter, Normalization, Training, log
+from ctta.adapter import PAPER, Adapter, Normalization, Training, log
 from ctta.config import setting
 from ctta.errors import InputError
 from ctta.randomness import Randomness
@@ -32,6 +32,7 @@ class MeanTeacherConfig(Normalization, Training):
     draw: Literal["batch", "sample"] = setting(
         "batch", "One draw of a view for the whole batch, or one for each sample."
     )
+    plain: float = setting(0.0, "Share of the plain batch in the average over views.", low=0.0, high=1.0)
     gate: float = setting(
         0.92,
         "Views are averaged while the source's mean confidence is below this; 0 means never, 1 always.",
@@ -51,11 +52,15 @@ MEAN_TEACHER_PRESETS: dict[str, dict[str, Any]] = {
     "clouds": {"optimizer": "adam", "lr": 1e-3, "restore": 0.01, "gate": 0.92, "draw": "sample"},
 }
 
+# The same error with few views: a draw for each sample instead of one for the batch, and the plain batch counted in.
+LEAN: dict[str, Any] = {"views": 7, "draw": "sample", "plain": 1 / 3}
+
 
 class MeanTeacher(Adapter):
     """A student that learns, a teacher that follows it slowly, and the source they both start at."""
 
     config: MeanTeacherConfig
+    variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {PAPER: {}, "lean": LEAN}
 
     def build(self) -> None:
         self.student = self.copy_source()
@@ -81,13 +86,17 @@ class MeanTeacher(Adapter):
         return self.averaged(self.teacher, x, views), views
 
     def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
-        """Mean of the logits over `views` views, each normalised with its own statistics; 0 views: the plain batch."""
+        """Mean of the logits over `views` views, each normalised with its own statistics; 0 views: the plain batch.
+
+        Where `plain` is set, the plain batch has that share in it.
+        """
         if views == 0:
             return self.run(network, x)
         total = torch.zeros(len(x), self.classes, dtype=x.dtype, device=x.device)
         for logits in self.run_views(network, x, views):
             total += logits
-        return total / views
+        mean = total / views
+        return mean.lerp(self.run(network, x), self.config.plain) if self.config.plain else mean
 
     def follow(self) -> None:
         """Eq. 9 of the paper: the teacher moves towards the student. After a skipped step it stays."""

@@ -1,0 +1,50 @@
+"""The average over views, and the presets that decide how many there are."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import ctta
+from ctta import ConfigError
+from ctta.teacher import LEAN
+
+
+def double(x, random):
+    """A view that is easy to follow."""
+    return 2 * x
+
+
+def test_the_plain_batch_has_its_share_in_the_average():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).double()
+    x = torch.rand(5, 3, 2, 2, dtype=torch.float64) / 2
+    plain, view = model(x).detach(), model(2 * x).detach()
+    for share in (0.0, 0.25, 1.0):
+        adapter = ctta.CoTTA(model, ctta.CoTTA.config_type(views=3, gate=1.0, plain=share), views=double)
+        torch.testing.assert_close(adapter(x), share * plain + (1 - share) * view)
+
+
+def test_a_variant_goes_by_the_input_and_joins_any_preset():
+    model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
+    small, large = torch.rand(2, 3, 32, 32), torch.rand(2, 3, 80, 80)
+    for x, base in ((small, "cifar10"), (large, "imagenet")):
+        adapter = ctta.DSS(model, preset="lean", gate=0.0)
+        adapter(x)
+        assert adapter.preset == f"{base}+lean"
+        assert adapter.config.asdict() == {**ctta.DSS(model, preset=base, gate=0.0).config.asdict(), **LEAN}
+        adapter.reset()
+        adapter(x)
+        assert adapter.preset == f"{base}+lean"
+    named = ctta.DSS(model, preset="cifar100+lean", views=3)
+    assert (named.config.gate, named.config.views, named.config.draw) == (0.72, 3, "sample")
+    assert ctta.DSS(model, preset="paper").config == ctta.DSS(model).config
+
+
+@pytest.mark.parametrize("name", ["len", "cifar10+len", "cifar+lean", "lean+cifar10"])
+def test_unknown_presets(name):
+    with pytest.raises(ConfigError, match="has no preset"):
+        ctta.DSS(nn.Linear(3, 4), preset=name)
+    with pytest.raises(ConfigError, match="has no preset 'lean'"):
+        ctta.Source(nn.Linear(3, 4), preset="lean")
