@@ -59,8 +59,8 @@ class Gallery:
             "images": (batch.x[:n] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy(),
             "position": np.full(n, batch.position),
             "label": batch.y[:n].cpu().numpy(),
-            "source": adapter.source(batch.x[:n].to(step.logits.device)).argmax(1).cpu().numpy(),
-            "adapted": step.logits[:n].argmax(1).cpu().numpy(),
+            "source": batch.answer(adapter.source(batch.x[:n].to(step.logits.device))).cpu().numpy(),
+            "adapted": batch.answer(step.logits[:n]).cpu().numpy(),
             "confidence": step.samples["confidence"][:n].double().cpu().numpy(),
             "selected": selected[:n].long().cpu().numpy(),
         }
@@ -91,7 +91,7 @@ def evaluate(
         x = batch.x.to(device)
         began = time.perf_counter()
         step = adapter.step(x)
-        answer = step.logits.argmax(1).cpu()
+        answer = batch.answer(step.logits).cpu()
         seconds = time.perf_counter() - began
         if gallery is not None and batch.last:
             gallery.keep(adapter, batch, step)
@@ -145,7 +145,7 @@ def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tup
         return
     data = experiment.data
     about = {
-        "dataset": DATASETS[data.dataset].title,
+        "dataset": DATASETS[data.dataset].named(data),
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
         "images": len(stream.domains[0]),
         "batch": data.batch,
