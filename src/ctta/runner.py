@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -30,8 +30,10 @@ from ctta.adapter import Adapter, Step
 from ctta.errors import StateError
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
+from ctta.models import weights_hash
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
 from ctta.streams import DATASETS, Batch, Stream, open_stream
+from ctta.validity import SourceError, beyond, expected, measure, scorable
 
 SHOWN = 6  # images a domain that are kept for the report
 
@@ -105,16 +107,27 @@ def execute(
     stream, model = open_stream(experiment.data), experiment.model.load()
     x = next(iter(stream)).x
     with torch.no_grad():
-        model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
+        logits = model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
+    scorable(stream, logits.shape[-1])
     cells = experiment.cells(x.shape)
-    _claim(folder, experiment, stream, cells, command)
+    run = _claim(folder, experiment, stream, model, cells, command)
+    problems = _invalid(run, experiment, stream, x.shape[-1], logits.shape[-1])
     total = len(stream) * len(cells)
     done = 0
     for cell in cells:
-        if folder.done(cell.cell) is None:
-            for record in _run_cell(experiment, folder, cell, stream, model, checkpoint_seconds):
+        finished = folder.done(cell.cell)
+        if finished is None:
+            for record in _run_cell(experiment, folder, cell, stream, model, problems, checkpoint_seconds):
                 yield Progress(cell, record, done + record.step + 1, total)
+        elif finished.problems != problems:  # other errors are expected now
+            folder.write_done(cell.cell, replace(finished, valid=not problems, problems=problems))
         done += len(stream)
+
+
+def make_adapter(cell: Cell, model: torch.nn.Module) -> Adapter:
+    """The method of a cell on a source model."""
+    kind = METHODS[cell.method]
+    return kind(model, kind.config_type.make(cell.config), seed=cell.seed)
 
 
 def environment() -> dict[str, Any]:
@@ -132,18 +145,29 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tuple[Cell, ...], command: str) -> None:
-    """Write the head of a new run folder; refuse one that holds another experiment."""
-    identity = experiment.identity()
+def _claim(
+    folder: RunFolder,
+    experiment: Experiment,
+    stream: Stream,
+    model: torch.nn.Module,
+    cells: tuple[Cell, ...],
+    command: str,
+) -> Run:
+    """The head of the run folder, written if it is a new one; one that holds another experiment is refused."""
+    data = experiment.data
+    files = {"data": stream.fingerprint or str(data.path), "weights": weights_hash(model)}
+    identity = experiment.identity(files)
     if (folder.path / "run.json").is_file():
         found = folder.run()
         if found.identity != identity:
+            before = {**found.experiment, "files": found.stream.get("files")}
             raise StateError(
-                f"{folder.path} holds another experiment: {_difference(found.experiment, experiment.asdict())}. "
+                f"{folder.path} holds another experiment: "
+                f"{_difference(before, {**experiment.asdict(), 'files': files})}. "
                 "Give another --out, or remove the folder."
             )
-        return
-    data = experiment.data
+        return found
+    source = measure(data, stream, model)
     about = {
         "dataset": DATASETS[data.dataset].named(data),
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
@@ -151,20 +175,35 @@ def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tup
         "batch": data.batch,
         "boundaries": data.boundaries,
         "classes": list(stream.classes),
+        "files": files,
+        "source_check": None if source is None else asdict(source),
     }
-    run = Run(
-        experiment.name, identity, experiment.asdict(), about, cells, environment(), command, notes=experiment.notes
-    )
+    notes = (*experiment.notes, *stream.notes)
+    run = Run(experiment.name, identity, experiment.asdict(), about, cells, environment(), command, notes)
     folder.write_run(run)
+    return run
+
+
+def _invalid(run: Run, experiment: Experiment, stream: Stream, pixels: int, classes: int) -> tuple[str, ...]:
+    """Why the numbers of a run are not to be trusted."""
+    stored = run.stream.get("source_check")
+    wanted = expected(experiment.model, experiment.data, stream, pixels)
+    off = wanted.off(SourceError(**stored), experiment.model.tolerance) if wanted and stored else ""
+    return tuple(problem for problem in (beyond(stream, classes), off) if problem)
 
 
 def _run_cell(
-    experiment: Experiment, folder: RunFolder, cell: Cell, stream: Stream, model: torch.nn.Module, every: float
+    experiment: Experiment,
+    folder: RunFolder,
+    cell: Cell,
+    stream: Stream,
+    model: torch.nn.Module,
+    problems: tuple[str, ...],
+    every: float,
 ) -> Iterator[Record]:
     """One cell from where it was to its end."""
     memory = PeakMemory()
-    kind = METHODS[cell.method]
-    adapter = kind(model, kind.config_type.make(cell.config), seed=cell.seed)
+    adapter = make_adapter(cell, model)
     path = folder.path / "checkpoints" / f"{cell.cell}.pt"
     known = _whole_records(folder, cell.cell)
     start, saved = 0, checkpoint.load(path)
@@ -197,6 +236,8 @@ def _run_cell(
             wrong=sum(record.wrong for record in records),
             seconds=sum(record.seconds for record in records),
             peak_memory=memory.megabytes(),
+            valid=not problems,
+            problems=problems,
         ),
     )
     path.unlink(missing_ok=True)

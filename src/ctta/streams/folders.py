@@ -23,7 +23,7 @@ from ctta.pictures import PICTURES, Fit, Picture, pictures_below, read_picture
 from ctta.streams.dataset import Data
 from ctta.streams.stream import Images, Labels, Rows
 
-AHEAD = 3  # batches of pictures that are decoded while one is in use
+AHEAD = 2  # batches of pictures that are decoded while one is in use
 SIZES = "Give `preprocessing: resize256`, which makes all of them 224 x 224, or a `size` of your own."
 
 

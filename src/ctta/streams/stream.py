@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ctta.ahead import ahead
 from ctta.errors import ConfigError
-from ctta.streams.ahead import ahead
 
 Images = NDArray[np.uint8]  # (N, H, W, 3)
 Clouds = NDArray[np.float32]  # (N, P, 3)
@@ -40,10 +40,15 @@ class Batch:
 
     def answer(self, logits: Tensor) -> Tensor:
         """The label that each row of logits names, among those that count."""
-        if not self.scored:
-            return logits.argmax(1)
-        which = torch.tensor(self.scored, device=logits.device)
-        return which[logits[:, which].argmax(1)]
+        return answer(logits, self.scored)
+
+
+def answer(logits: Tensor, scored: tuple[int, ...] = ()) -> Tensor:
+    """The label that each row of logits names, among those `scored`; all are where none is given."""
+    if not scored:
+        return logits.argmax(1)
+    which = torch.tensor(scored, device=logits.device)
+    return which[logits[:, which].argmax(1)]
 
 
 class Domain(Protocol):
@@ -54,6 +59,9 @@ class Domain(Protocol):
 
     @property
     def severity(self) -> int: ...
+
+    @property
+    def labels(self) -> Labels: ...
 
     def __len__(self) -> int: ...
 

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from ctta.streams.ahead import ahead
+from ctta.ahead import ahead
 
 
 def threads():
