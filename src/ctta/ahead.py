@@ -1,4 +1,4 @@
-"""Work done while another is in use: in threads, in order, and never more than a few items of it."""
+"""Work done ahead of the one who waits for it: in threads, in order, and never more than a few items of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,23 @@ Made = TypeVar("Made")
 
 
 def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[tuple[Item, Made]]:
-    """Each item with what `make` makes of it, in order; up to `depth` more are being made meanwhile."""
-    pool, waiting = ThreadPoolExecutor(depth), deque[tuple[Item, Future[Made]]]()
+    """Each item with what `make` makes of it, in order; the next `depth` items are at work while one is in use.
+
+    A failure comes when its item is due, after all before it. Whoever stops early leaves no thread behind.
+    """
+    if depth < 1:
+        yield from ((item, make(item)) for item in items)
+        return
+    pool = ThreadPoolExecutor(depth, thread_name_prefix="ahead")
+    begun: deque[tuple[Item, Future[Made]]] = deque()
     try:
         for item in items:
-            waiting.append((item, pool.submit(make, item)))
-            if len(waiting) > depth:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        for rest, future in waiting:
-            yield rest, future.result()
+            begun.append((item, pool.submit(make, item)))
+            if len(begun) > depth:
+                due, future = begun.popleft()
+                yield due, future.result()
+        while begun:
+            due, future = begun.popleft()
+            yield due, future.result()
     finally:
         pool.shutdown(cancel_futures=True)

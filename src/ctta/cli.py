@@ -29,6 +29,7 @@ from rich.table import Table
 from rich.text import Text
 
 import ctta
+from ctta import check as checks
 from ctta import experiment as experiments
 from ctta import report as reports
 from ctta import runner, tables
@@ -40,7 +41,8 @@ from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.models import MODELS
 from ctta.records import RunFolder
-from ctta.streams import DATASETS, open_stream
+from ctta.streams import DATASETS, Data
+from ctta.streams.dataset import SPECIAL
 from ctta.unlabelled import plan_adaptation
 
 app = typer.Typer(
@@ -56,6 +58,7 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder: r
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; the table alone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The table as JSON on standard output, and nothing else.")]
+FIELD = ("field", "accepted", "default", "meaning")  # what `list` says of a setting
 Every = Annotated[float, typer.Option(help="Seconds between checkpoints.", hidden=True)]
 
 
@@ -202,8 +205,13 @@ def list_(
             {"model": key, "classes": entry.num_classes, "pixels": entry.input_size, "weights": entry.note}
             for key, entry in MODELS.items()
         ]
-    elif what == "datasets":
+    elif what == "datasets" and name is None:
         rows = [{"data set": key, "title": one.title, "path": one.about} for key, one in DATASETS.items()]
+    elif what == "datasets":
+        if name not in DATASETS:
+            raise ConfigError(f"There is no data set {name!r}. {nearest(str(name), DATASETS)}")
+        unused = set(SPECIAL) - set(DATASETS[str(name)].uses)
+        rows = [dict(zip(FIELD, row, strict=True)) for row in Data.describe() if row[0] not in unused]
     elif what == "methods" and name is None:
         rows = [{"method": key, **tables.needs(asdict(kind.traits))} for key, kind in METHODS.items()]
         if as_json or Console().width > 120:
@@ -211,8 +219,7 @@ def list_(
     elif what == "methods":
         if name not in METHODS:
             raise ConfigError(f"There is no method {name!r}. {nearest(str(name), METHODS)}")
-        columns = ("field", "accepted", "default", "meaning")
-        rows = [dict(zip(columns, row, strict=True)) for row in METHODS[str(name)].config_type.describe()]
+        rows = [dict(zip(FIELD, row, strict=True)) for row in METHODS[str(name)].config_type.describe()]
     else:
         raise ConfigError(
             f"There is no list of {what!r}. {nearest(what, ['methods', 'models', 'datasets', 'corruptions'])}"
@@ -253,22 +260,19 @@ def check(
     experiment: Annotated[Path, typer.Argument(help="A YAML file.")],
     change: Set = None,
 ) -> None:
-    """Look at everything before hours are spent: settings, data, model, one batch through the model."""
-    loaded = experiments.load(experiment, change or [])
-    stream, model = open_stream(loaded.data), loaded.model.load()
-    batch = next(iter(stream))
-    adapter = ctta.Source(model)
-    error = (adapter(batch.x).argmax(1) != batch.y).float().mean().item()
-    console = Console()
-    sizes = f"{len(stream.domains)} domains, {len(stream)} batches of up to {loaded.data.batch}"
-    console.print(f"data     {loaded.data.dataset}: {sizes}, images {tuple(batch.x.shape[1:])}")
-    console.print(f"model    {adapter.classes} classes; source error on the first batch {100 * error:.1f} %")
-    if loaded.source is not None:
-        (domain,) = open_stream(loaded.source).domains
-        console.print(f"source   {loaded.source.dataset}: {len(domain)} samples, for methods that need some")
-    for cell in loaded.cells(batch.x.shape):
-        console.print(f"cell     {cell.cell}: {cell.method}, preset {cell.preset}, seed {cell.seed}")
-    console.print(f"All is well. Next:  ctta run {experiment}")
+    """Look at everything before hours are spent: settings, files, model, every method on a batch, the source error."""
+    console, problems = Console(), 0
+    styles = {"fact": "", "remark": "[yellow]note:[/] ", "problem": "[bold red]problem:[/] "}
+    for found in checks.check(experiments.read_yaml(experiment, change or [])):
+        problems += found.kind == "problem"
+        console.print(f"{found.about:<9}{styles[found.kind]}{_escape(found.text)}", soft_wrap=True, highlight=False)
+    rest = shlex.join([str(experiment), *(word for one in change or [] for word in ("--set", one))])
+    if problems:
+        console.print(
+            f"{problems} problem{'s' if problems > 1 else ''}. Mend, then:  ctta check {rest}", soft_wrap=True
+        )
+        raise typer.Exit(2)
+    console.print(f"All is well. Next:  ctta run {rest}", soft_wrap=True)
 
 
 def main() -> None:

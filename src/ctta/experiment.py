@@ -12,12 +12,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
 from torch import nn
 
-from ctta.adapter import preset_by_input
 from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, nearest
 from ctta.execution import Execution
@@ -30,6 +30,20 @@ from ctta.streams import Data
 from ctta.streams import problems as data_problems
 from ctta.streams.dataset import CLEAN
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+# Settings that do not decide the numbers: where files lie, and what is expected.
+BESIDES = (
+    ("data", "path"),
+    ("data", "list"),
+    ("data", "cache"),
+    ("source", "path"),
+    ("source", "list"),
+    ("source", "cache"),
+    ("model", "weights"),
+    ("model", "expected_error"),
+    ("model", "tolerance"),
+)
+
 
 @dataclass(frozen=True)
 class Model(Config):
@@ -40,6 +54,14 @@ class Model(Config):
     factory: str | None = setting(None, "Any model: package.module:function or file.py:function, instead of a name.")
     mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
     std: tuple[float, ...] | None = setting(None, "Standard deviation of the same.")
+    expected_error: float | None = setting(
+        None,
+        "The source error in percent that you know of: on the clean samples where the data set has them, else over the "
+        "domains of the run. A run that is off is marked as not valid.",
+        low=0,
+        high=100,
+    )
+    tolerance: float = setting(3.0, "Points by which it may be off; chance is allowed for beside it.", low=0)
 
     def load(self) -> nn.Module:
         """The model, in eval mode, for images in [0, 1]."""
@@ -79,6 +101,14 @@ class Method:
     preset: str | None
     fields: Mapping[str, Any]
 
+    def cell(self, shape: Sequence[int], seed: int) -> Cell:
+        """With its settings resolved for batches of this shape."""
+        kind = METHODS[self.method]
+        preset = kind.preset_name(self.preset, shape)
+        config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
+        name = f"{_slug(self.label)}-s{seed}"
+        return Cell(name, self.method, self.label, seed, preset, config, asdict(kind.traits))
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -97,27 +127,17 @@ class Experiment:
         """Plain data."""
         return asdict(self)
 
-    def identity(self) -> str:
-        """A hash of all that decides the numbers."""
+    def identity(self, files: Mapping[str, str] = NOTHING) -> str:
+        """A hash of all that decides the numbers. `files` stands for what files hold: where they lie is no matter."""
         decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
-        for part in ("data", "source"):
-            (decisive[part] or {}).pop("cache", None)
+        for part, name in BESIDES:
+            (decisive[part] or {}).pop(name, None)
+        decisive["files"] = dict(files)
         return hashlib.sha256(json.dumps(decisive, sort_keys=True).encode()).hexdigest()[:16]
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
         """Every method with every seed, with its settings resolved for batches of this shape."""
-        made = []
-        for method in self.methods:
-            kind = METHODS[method.method]
-            preset = preset_by_input(shape) if method.preset in (None, "paper") else method.preset
-            config = kind.config_type.make({**kind.presets[preset], **method.fields}).asdict()
-            stem = _slug(method.label)
-            traits = asdict(kind.traits)
-            made += [
-                Cell(f"{stem}-s{seed}", method.method, method.label, seed, preset, config, traits)
-                for seed in self.seeds
-            ]
-        return tuple(made)
+        return tuple(method.cell(shape, seed) for method in self.methods for seed in self.seeds)
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -155,16 +175,33 @@ def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     return data
 
 
-def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
-    """From plain data; all mistakes are reported together."""
+@dataclass(frozen=True)
+class Draft:
+    """An experiment as far as it can be read, and what is wrong with it."""
+
+    data: Data | None  # none where the section cannot be used
+    model: Model | None
+    methods: tuple[Method, ...]  # those that can be used
+    seeds: tuple[int, ...]
+    source: Data | None
+    execution: Execution
+    problems: tuple[str, ...]
+
+
+def draft(data: Mapping[str, Any]) -> Draft:
+    """From plain data; a mistake in one section does not hide another."""
     problems: list[str] = []
     known = ("name", "data", "model", "source", "methods", "seeds", "notes", "execution")
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = section(Data, "data", data.get("data", {}), problems)
     model = section(Model, "model", data.get("model", {}), problems)
-    problems += [f"data: {problem}" for problem in data_problems(stream)] if stream is not None else []
-    problems += [f"model: {problem}" for problem in model.problems()] if model is not None else []
-    execution = section(Execution, "execution", data.get("execution", {}), problems)
+    if stream is not None and (found := data_problems(stream)):
+        problems += [f"data: {problem}" for problem in found]
+        stream = None
+    if model is not None and (found := model.problems()):
+        problems += [f"model: {problem}" for problem in found]
+        model = None
+    execution = section(Execution, "execution", data.get("execution", {}), problems) or Execution()
     source = _source(data["source"], stream, problems) if "source" in data else None
     able = [name for name, kind in METHODS.items() if "source" in data or kind.traits.source == "none"]
     methods = _methods(data.get("methods", able), problems)
@@ -173,11 +210,18 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     seeds = data.get("seeds", [0])
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
-    if problems or stream is None or model is None or execution is None:
-        raise ConfigError("\n".join(problems))
+        seeds = [0]
+    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems))
+
+
+def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
+    """From plain data; all mistakes are reported together."""
+    read = draft(data)
+    if read.problems or read.data is None or read.model is None:
+        raise ConfigError("\n".join(read.problems))
     notes = tuple(str(note) for note in data.get("notes", []))
     named = str(data.get("name", name))
-    return Experiment(named, stream, model, methods, tuple(seeds), notes, source, execution)
+    return Experiment(named, read.data, read.model, read.methods, read.seeds, notes, read.source, read.execution)
 
 
 def _source(values: Any, stream: Data | None, problems: list[str]) -> Data | None:
@@ -235,13 +279,15 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
         return None
     kind, preset = METHODS[name], entry.get("preset")
     fields = {key: value for key, value in entry.items() if key not in ("method", "label", "preset")}
+    found = []
     if preset not in (None, "paper", *kind.presets):
-        problems.append(f"methods: {name} has no preset {preset!r}. {nearest(str(preset), [*kind.presets, 'paper'])}")
+        found.append(f"methods: {name} has no preset {preset!r}. {nearest(str(preset), [*kind.presets, 'paper'])}")
     try:
         kind.config_type.make(fields)
     except ConfigError as error:
-        problems += [f"methods: {line}" for line in str(error).splitlines()]
-    return Method(name, str(entry.get("label", kind.title)), preset, fields)
+        found += [f"methods: {line}" for line in str(error).splitlines()]
+    problems += found
+    return None if found else Method(name, str(entry.get("label", kind.title)), preset, fields)
 
 
 def _with_field(entry: Any, name: str, value: Any) -> Any:

@@ -68,7 +68,8 @@ class Run:
     name: str
     identity: str  # hash of the resolved experiment
     experiment: Mapping[str, Any]
-    stream: Mapping[str, Any]  # dataset, domains [[name, severity] ...], images, batch, boundaries, classes
+    # dataset, domains [[name, severity] ...], images, batch, boundaries, classes, files (hashes), source_check
+    stream: Mapping[str, Any]
     cells: tuple[Cell, ...]
     environment: Mapping[str, Any]
     command: str = ""

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -28,10 +28,13 @@ import ctta
 from ctta import checkpoint
 from ctta.adapter import Adapter, Step
 from ctta.errors import StateError
+from ctta.execution import Execution
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
+from ctta.models import weights_hash
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
 from ctta.streams import DATASETS, Batch, Data, Stream, open_stream
+from ctta.validity import SourceError, beyond, expected, measure, scorable
 
 SHOWN = 6  # images a domain that are kept for the report
 
@@ -59,8 +62,8 @@ class Gallery:
             "images": (batch.x[:n] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy(),
             "position": np.full(n, batch.position),
             "label": batch.y[:n].cpu().numpy(),
-            "source": adapter.source(batch.x[:n].to(step.logits.device)).argmax(1).cpu().numpy(),
-            "adapted": step.logits[:n].argmax(1).cpu().numpy(),
+            "source": batch.answer(adapter.source(batch.x[:n].to(step.logits.device))).cpu().numpy(),
+            "adapted": batch.answer(step.logits[:n]).cpu().numpy(),
             "confidence": step.samples["confidence"][:n].double().cpu().numpy(),
             "selected": selected[:n].long().cpu().numpy(),
         }
@@ -99,7 +102,7 @@ def take(adapter: Adapter, batch: Batch) -> tuple[Step, Record]:
     x = batch.x.to(device)
     began = time.perf_counter()
     step = adapter.step(x)
-    answer = step.logits.argmax(1).cpu()
+    answer = batch.answer(step.logits).cpu()
     seconds = time.perf_counter() - began
     return step, _record(adapter, batch, step, answer, seconds)
 
@@ -111,16 +114,27 @@ def execute(
     stream, model = open_stream(experiment.data), experiment.model.load()
     x = next(iter(stream)).x
     with torch.no_grad():
-        model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
+        logits = model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
+    scorable(stream, logits.shape[-1])
     cells = experiment.cells(x.shape)
-    _claim(folder, experiment, stream, cells, command)
+    run = _claim(folder, experiment, stream, model, cells, command)
+    problems = _invalid(run, experiment, stream, x.shape[-1], logits.shape[-1])
     total = len(stream) * len(cells)
     done = 0
     for cell in cells:
-        if folder.done(cell.cell) is None:
-            for record in _run_cell(experiment, folder, cell, stream, model, checkpoint_seconds):
+        finished = folder.done(cell.cell)
+        if finished is None:
+            for record in _run_cell(experiment, folder, cell, stream, model, problems, checkpoint_seconds):
                 yield Progress(cell, record, done + record.step + 1, total)
+        elif finished.problems != problems:  # other errors are expected now
+            folder.write_done(cell.cell, replace(finished, valid=not problems, problems=problems))
         done += len(stream)
+
+
+def make_adapter(cell: Cell, model: torch.nn.Module, execution: Execution | None = None) -> Adapter:
+    """The method of a cell on a source model."""
+    kind = METHODS[cell.method]
+    return kind(model, kind.config_type.make(cell.config), seed=cell.seed, execution=execution)
 
 
 def environment() -> dict[str, Any]:
@@ -138,39 +152,65 @@ def environment() -> dict[str, Any]:
     }
 
 
-def _claim(folder: RunFolder, experiment: Experiment, stream: Stream, cells: tuple[Cell, ...], command: str) -> None:
-    """Write the head of a new run folder; refuse one that holds another experiment."""
-    identity = experiment.identity()
+def _claim(
+    folder: RunFolder,
+    experiment: Experiment,
+    stream: Stream,
+    model: torch.nn.Module,
+    cells: tuple[Cell, ...],
+    command: str,
+) -> Run:
+    """The head of the run folder, written if it is a new one; one that holds another experiment is refused."""
+    data = experiment.data
+    files = {"data": stream.fingerprint or str(data.path), "weights": weights_hash(model)}
+    identity = experiment.identity(files)
     if (folder.path / "run.json").is_file():
         found = folder.run()
         if found.identity != identity:
+            before = {**found.experiment, "files": found.stream.get("files")}
             raise StateError(
-                f"{folder.path} holds another experiment: {_difference(found.experiment, experiment.asdict())}. "
+                f"{folder.path} holds another experiment: "
+                f"{_difference(before, {**experiment.asdict(), 'files': files})}. "
                 "Give another --out, or remove the folder."
             )
-        return
-    data = experiment.data
+        return found
+    source = measure(data, stream, model)
     about = {
-        "dataset": DATASETS[data.dataset].title,
+        "dataset": DATASETS[data.dataset].named(data),
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
         "images": len(stream.domains[0]),
         "batch": data.batch,
         "boundaries": data.boundaries,
         "classes": list(stream.classes),
+        "files": files,
+        "source_check": None if source is None else asdict(source),
     }
-    run = Run(
-        experiment.name, identity, experiment.asdict(), about, cells, environment(), command, notes=experiment.notes
-    )
+    notes = (*experiment.notes, *stream.notes)
+    run = Run(experiment.name, identity, experiment.asdict(), about, cells, environment(), command, notes)
     folder.write_run(run)
+    return run
+
+
+def _invalid(run: Run, experiment: Experiment, stream: Stream, pixels: int, classes: int) -> tuple[str, ...]:
+    """Why the numbers of a run are not to be trusted."""
+    stored = run.stream.get("source_check")
+    wanted = expected(experiment.model, experiment.data, stream, pixels)
+    off = wanted.off(SourceError(**stored), experiment.model.tolerance) if wanted and stored else ""
+    return tuple(problem for problem in (beyond(stream, classes), off) if problem)
 
 
 def _run_cell(
-    experiment: Experiment, folder: RunFolder, cell: Cell, stream: Stream, model: torch.nn.Module, every: float
+    experiment: Experiment,
+    folder: RunFolder,
+    cell: Cell,
+    stream: Stream,
+    model: torch.nn.Module,
+    problems: tuple[str, ...],
+    every: float,
 ) -> Iterator[Record]:
     """One cell from where it was to its end."""
     memory = PeakMemory()
-    kind = METHODS[cell.method]
-    adapter = kind(model, kind.config_type.make(cell.config), seed=cell.seed, execution=experiment.execution)
+    adapter = make_adapter(cell, model, experiment.execution)
     path = folder.path / "checkpoints" / f"{cell.cell}.pt"
     known = _whole_records(folder, cell.cell)
     start, saved = 0, checkpoint.load(path)
@@ -205,6 +245,8 @@ def _run_cell(
             wrong=sum(record.wrong for record in records),
             seconds=sum(record.seconds for record in records),
             peak_memory=memory.megabytes(),
+            valid=not problems,
+            problems=problems,
         ),
     )
     path.unlink(missing_ok=True)

@@ -392,12 +392,15 @@ def _number(value: float | None, style: str) -> str:
 
 
 def _marks(table: Table) -> dict[str, str]:
-    return {label: f" [{number}]" for number, label in enumerate(table.remarks(), start=1)}
+    """A number a remark; labels of which the same is said share it."""
+    numbers = {said: number for number, said in enumerate(dict.fromkeys(table.remarks().values()), start=1)}
+    return {label: f" [{numbers[said]}]" for label, said in table.remarks().items()}
 
 
 def _footnotes(table: Table) -> str:
     marks = _marks(table)
-    return "\n".join([table.caption(), *(f"{marks[label].strip()} {said}" for label, said in table.remarks().items())])
+    notes = dict.fromkeys(f"{marks[label].strip()} {said}" for label, said in table.remarks().items())
+    return "\n".join([table.caption(), *notes])
 
 
 def to_markdown(table: Table) -> str:

@@ -13,7 +13,6 @@ from ctta import InputError, streams
 from ctta.corruptions import corrupt
 from ctta.errors import ConfigError
 from ctta.streams import DATASETS, Data, DataSet
-from ctta.streams.cifar_c import cifar_c_stream
 from ctta.streams.corrupted import corrupted_stream
 from ctta.streams.embedded import fashion_mnist
 from ctta.streams.stream import Stream
@@ -122,42 +121,6 @@ def test_bad_arrays():
         corrupted_stream(IMAGES, LABELS[:3], DOMAINS, Data(batch=4))
     with pytest.raises(ConfigError, match="at least 1"):
         make(batch=0)
-
-
-def write_cifar_c(folder):
-    for name, _ in DOMAINS:
-        blocks = [corrupt(IMAGES, name, severity=severity, preset="cifar", seed=0) for severity in range(1, 6)]
-        np.save(folder / f"{name}.npy", np.concatenate(blocks))
-    np.save(folder / "labels.npy", np.tile(LABELS, 5))
-
-
-def test_cifar_c_files_are_mapped_and_equal_the_corruptions_made_on_the_fly(tmp_path):
-    write_cifar_c(tmp_path)
-    stream = cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
-    assert isinstance(stream.domains[0].images, np.memmap)
-    for left, right in zip(stream, make(), strict=True):
-        assert key(left) == key(right)
-        assert torch.equal(left.x, right.x)
-        assert torch.equal(left.y, right.y)
-    few = cifar_c_stream(Data(path=str(tmp_path), batch=10, images=7), DOMAINS)
-    assert [len(batch.x) for batch in few] == [7, 7, 7]
-    later = cifar_c_stream(Data(path=str(tmp_path), batch=10, images=7, first=5), DOMAINS)
-    for left, right in zip(later, make(images=7, first=5), strict=True):
-        assert torch.equal(left.x, right.x)
-        assert torch.equal(left.y, right.y)
-
-
-def test_broken_cifar_c_folders(tmp_path):
-    with pytest.raises(InputError, match=r"Missing: contrast.npy, fog.npy, gaussian_noise.npy, labels.npy.*zenodo"):
-        cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
-    write_cifar_c(tmp_path)
-    whole = (tmp_path / "fog.npy").read_bytes()
-    (tmp_path / "fog.npy").write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="truncated"):
-        cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
-    np.save(tmp_path / "fog.npy", np.zeros((5, 4), np.uint8))
-    with pytest.raises(InputError, match="five severities"):
-        cifar_c_stream(Data(path=str(tmp_path), batch=10), DOMAINS)
 
 
 def test_the_embedded_set():

@@ -23,30 +23,36 @@ import pickle
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
-from PIL import Image
 
 from ctta.corruptions.domain import SEVERITIES, THREADS
 from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, SMALLEST, corrupt
-from ctta.errors import ConfigError, CttaError, InputError, nearest
-
-Picture: TypeAlias = NDArray[np.uint8]  # (H, W, 3)
+from ctta.errors import ConfigError, InputError, nearest
+from ctta.files import fingerprint, reading
+from ctta.pictures import (
+    CROP,
+    PICTURES,
+    RESIZE,
+    Picture,
+    centre_crop,
+    picture_size,
+    pictures_below,
+    read_picture,
+    resize_shorter,
+    to_jpeg,
+)
 
 FORMATS = ("auto", "cifar-c", "imagenet-c")
 GROUPS: Mapping[str, tuple[str, ...]] = {"all": NAMES, "paper": PAPER, "extra": EXTRA}
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
-RESIZE, CROP = 256, 224  # what the public ImageNet-C was made from
-QUALITY = 85
 LARGE = 64  # pixels; images of this size and above take the constants of ImageNet
 NAMED = 3  # how many offenders a message names
 
@@ -78,7 +84,12 @@ class Source:
     places: Sequence[str]  # where ImageNet-C puts each image below <corruption>/<severity>
     labels: NDArray[np.int64] | None  # (N,)
     read: Callable[[int], Picture]
-    pictures: bool = False  # a folder of pictures
+    images: NDArray[np.uint8] | None = None  # (N, H, W, 3); none for a folder of pictures
+    classes: tuple[str, ...] = ()  # their names, where the file has them
+
+    @property
+    def pictures(self) -> bool:
+        return self.images is None
 
 
 @dataclass(frozen=True)
@@ -193,9 +204,7 @@ class Plan:
         if path.exists():
             return
         image = self._corrupt(self._picture(index)[None], corruption, severity, index)[0]
-        content = io.BytesIO()
-        Image.fromarray(image).save(content, "JPEG", quality=QUALITY, optimize=True)
-        _write_atomically(path, content.getvalue(), durable=False)  # a flush an image would take longer than the image
+        _write_atomically(path, to_jpeg(image), durable=False)  # a flush an image would take longer than the image
 
     def _picture(self, index: int) -> Picture:
         image = self.source.read(index)
@@ -253,7 +262,7 @@ class Plan:
             "format": self.format,
         }
         if corruption == "frost" and corruption in self.corruptions:
-            settings["frost"] = _fingerprint(self.frost, sorted(os.listdir(self.frost))) if self.frost else "drawn"
+            settings["frost"] = fingerprint(self.frost, sorted(os.listdir(self.frost))) if self.frost else "drawn"
         return settings
 
     def _size_problems(self) -> Iterator[str]:
@@ -392,7 +401,7 @@ def _out_problems(source: Path, out: Path) -> Iterator[str]:
 
 def _frost_problems(frost: Path) -> Iterator[str]:
     try:
-        with _reading(frost, "a folder of frost photographs"):
+        with reading(frost, "a folder of frost photographs"):
             corrupt(np.zeros((1, SMALLEST, SMALLEST, 3), np.uint8), "frost", frost=frost)
     except InputError as error:
         yield str(error)
@@ -420,15 +429,15 @@ def read_source(path: Path) -> Source:
 
 
 def _read_npz(path: Path) -> Source:
-    with _reading(path, "an .npz"), path.open("rb") as file, np.load(file) as stored:  # refuses pickled objects
-        arrays = {name: stored[name] for name in ("images", "labels") if name in stored.files}
+    with reading(path, "an .npz"), path.open("rb") as file, np.load(file) as stored:  # refuses pickled objects
+        arrays = {name: stored[name] for name in ("images", "labels", "classes") if name in stored.files}
     if "images" not in arrays:
         raise InputError(f"{path} has no array `images`: save it with np.savez(path, images=..., labels=...).")
-    return _of_arrays(path, arrays["images"], arrays.get("labels"))
+    return _of_arrays(path, arrays["images"], arrays.get("labels"), tuple(map(str, arrays.get("classes", ()))))
 
 
 def _read_cifar(path: Path) -> Source:
-    with _reading(path, "a CIFAR batch"), path.open("rb") as file:
+    with reading(path, "a CIFAR batch"), path.open("rb") as file:
         stored = _Unpickler(file, encoding="latin1").load()
         # The published files were written by Python 2; copies made since may have either kind of string.
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in stored.items()}
@@ -437,7 +446,7 @@ def _read_cifar(path: Path) -> Source:
     return _of_arrays(path, images, None if labels is None else _values(labels))
 
 
-def _of_arrays(path: Path, images: NDArray[Any], labels: NDArray[Any] | None) -> Source:
+def _of_arrays(path: Path, images: NDArray[Any], labels: NDArray[Any] | None, classes: tuple[str, ...] = ()) -> Source:
     if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or not len(images):
         raise InputError(f"{path} must hold uint8 images (N, H, W, 3). Got {images.dtype} {images.shape} instead.")
     n = len(images)
@@ -453,11 +462,11 @@ def _of_arrays(path: Path, images: NDArray[Any], labels: NDArray[Any] | None) ->
         width = len(str(labels.max()))
         places = [f"{label:0{width}}/{place}" for label, place in zip(labels.tolist(), places, strict=True)]
     sizes = np.full((n, 2), images.shape[1:3], np.int64)
-    return Source(digest.hexdigest()[:16], sizes, places, labels, images.__getitem__)
+    return Source(digest.hexdigest()[:16], sizes, places, labels, images.__getitem__, images, classes)
 
 
 def _read_folder(path: Path) -> Source:
-    names = sorted(_pictures_below(path))
+    names = sorted(pictures_below(path))
     if not names:
         raise InputError(
             f"{path} holds no images ({' '.join(PICTURES)}), no test_batch (CIFAR-10) and no test (CIFAR-100): give "
@@ -466,8 +475,7 @@ def _read_folder(path: Path) -> Source:
     problems, sizes = [], []
     for name in names:
         try:
-            with _reading(path / name, "an image"), Image.open(path / name) as picture:
-                sizes.append((picture.height, picture.width))
+            sizes.append(picture_size(path / name))
         except InputError as error:
             problems.append(str(error))
     places = [name.with_suffix(".JPEG").as_posix() for name in names]
@@ -480,34 +488,15 @@ def _read_folder(path: Path) -> Source:
     labels = None
     if all(len(name.parts) > 1 for name in names):
         labels = np.unique([name.parts[0] for name in names], return_inverse=True)[1].astype(np.int64)
-    identity = _fingerprint(path, map(str, names))
-    return Source(identity, np.array(sizes), places, labels, lambda i: _read_picture(path / names[i]), pictures=True)
-
-
-def _pictures_below(root: Path) -> Iterator[Path]:
-    """Relative paths; hidden files and folders are left out."""
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        for name in files:
-            if Path(name).suffix.lower() in PICTURES and not name.startswith("."):
-                yield Path(folder, name).relative_to(root)
-
-
-def _read_picture(path: Path) -> Picture:
-    with _reading(path, "an image"), Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))
+    identity = fingerprint(path, map(str, names))
+    return Source(identity, np.array(sizes), places, labels, lambda i: read_picture(path / names[i]))
 
 
 def _resize_and_crop(image: Picture) -> Picture:
     """Shorter side to 256, the middle 224 x 224 of it; an image of that size stays as it is."""
-    height, width, _ = image.shape
-    if (height, width) == (CROP, CROP):
+    if image.shape[:2] == (CROP, CROP):
         return image
-    short = min(height, width)
-    width, height = RESIZE * width // short, RESIZE * height // short
-    left, top = round((width - CROP) / 2), round((height - CROP) / 2)
-    resized = Image.fromarray(image).resize((width, height), Image.Resampling.BILINEAR)
-    return np.asarray(resized.crop((left, top, left + CROP, top + CROP)))
+    return centre_crop(resize_shorter(image, RESIZE), CROP)
 
 
 class _Dtype:
@@ -559,27 +548,10 @@ def _values(stored: object) -> NDArray[Any]:
     return stored.values if isinstance(stored, _Array) else np.asarray(stored)
 
 
-@contextmanager
-def _reading(path: Path, expected: str) -> Iterator[None]:
-    """A damaged file fails in as many ways as there are decoders: each becomes one plain sentence."""
-    try:
-        yield
-    except CttaError as error:
-        raise InputError(f"{path} is refused. {error}") from error
-    except Exception as error:
-        raise InputError(f"{path} cannot be read as {expected} ({error!r}): replace it or move it away.") from error
-
-
 def _read_record(path: Path) -> dict[str, Any]:
-    with _reading(path, "the record of an earlier run"):
+    with reading(path, "the record of an earlier run"):
         record = json.loads(path.read_text())
         return {"settings": dict(record["settings"]), "complete": dict(record["complete"])}
-
-
-def _fingerprint(root: Path, names: Iterable[str]) -> str:
-    """A hash of names and lengths of files: reading them all would take as long as corrupting them."""
-    listing = "".join(f"{name}\0{(root / name).stat().st_size}\n" for name in names)
-    return hashlib.sha256(listing.encode()).hexdigest()[:16]
 
 
 def _holds(path: Path, array: NDArray[Any]) -> bool:

@@ -8,14 +8,24 @@ from types import MappingProxyType
 
 from ctta.models.cifar_resnet import cifar_resnet
 from ctta.models.entry import Checkpoint, ModelEntry
-from ctta.models.load import embedded_model, find, from_factory, load
+from ctta.models.load import embedded_model, find, from_factory, identify, load, weights_hash
 from ctta.models.resnet import resnet18, resnet50
 from ctta.models.resnext import resnext29
 from ctta.models.small_resnet import small_resnet
 from ctta.models.ttt_resnet import resnet26
 from ctta.models.wide_resnet import wide_resnet
 
-__all__ = ["MODELS", "Checkpoint", "ModelEntry", "embedded_model", "find", "from_factory", "load"]
+__all__ = [
+    "MODELS",
+    "Checkpoint",
+    "ModelEntry",
+    "embedded_model",
+    "find",
+    "from_factory",
+    "identify",
+    "load",
+    "weights_hash",
+]
 
 # Mean and standard deviation, as those used them who trained the weights.
 RAW = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
@@ -52,12 +62,21 @@ EMBEDDED = (
     "ctta.models.embedded_model() is this network with the weights that come with the package.",
 )
 
-WRN28_10 = Checkpoint("RobustBench Standard", "6ed1c75dad63e8ebdbef365020dd1a7eee5e79cf8a1438bd3bdc3b9c7aab3d44", 5.22)
+WRN28_10 = Checkpoint(
+    "RobustBench Standard",
+    "6ed1c75dad63e8ebdbef365020dd1a7eee5e79cf8a1438bd3bdc3b9c7aab3d44",
+    5.22,
+    {"CIFAR-10-C": 43.5},
+)
+RESNEXT29 = Checkpoint("AugMix's ResNeXt-29", "", None, {"CIFAR-100-C": 46.4})
 RESNET18 = Checkpoint("resnet18 IMAGENET1K_V1", "f37072fd", 30.24)
 RESNET50 = (
-    Checkpoint("resnet50 IMAGENET1K_V1", "0676ba61", 23.87),
+    Checkpoint(
+        "resnet50 IMAGENET1K_V1", "0676ba61", 23.87, {"ImageNet-C (none)": 82.0, "ImageNet-C (resize256)": 82.4}
+    ),
     Checkpoint("resnet50 IMAGENET1K_V2", "11ad3fa6", 19.14),
 )
+FASHION = Checkpoint("the embedded model", "60d5aac7a9295d604c350b92780bcb4a704b6c2aa7adfbe255523100d56a4a0c", 6.25)
 
 
 def akamaster(depth: int, sha256: str, error: float) -> ModelEntry:
@@ -82,7 +101,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
     {
         "wrn28_10": ModelEntry(partial(wide_resnet, 28, 10), 10, *RAW, 32, *STANDARD, (WRN28_10,)),
         "wrn40_2": ModelEntry(partial(wide_resnet, 40, 2), 10, *HALF, 32, *AUGMIX10),
-        "resnext29": ModelEntry(resnext29, 100, *HALF, 32, *AUGMIX100),
+        "resnext29": ModelEntry(resnext29, 100, *HALF, 32, *AUGMIX100, assumed=RESNEXT29),
         "resnet18": ModelEntry(resnet18, 1000, *IMAGENET, 224, *TORCHVISION, (RESNET18,)),
         "resnet50": ModelEntry(resnet50, 1000, *IMAGENET, 224, *TORCHVISION, RESNET50),
         "resnet26": ModelEntry(resnet26, 10, *HALF, 32, *TTT),
@@ -104,6 +123,6 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
             56, 100, "f2eff4c8461ca1e0d39af83a65f7243bf7d29ec421efee3064bcee93a3caaa73", 27.37
         ),
         "cifar100_resnet110_b": chenyaofo(110, 100),
-        "small_resnet": ModelEntry(small_resnet, 10, *RAW, 32, *EMBEDDED),
+        "small_resnet": ModelEntry(small_resnet, 10, *RAW, 32, *EMBEDDED, (FASHION,)),
     }
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -18,7 +18,9 @@ class Checkpoint:
 
     name: str  # as its authors call it
     sha256: str  # or its first digits, where the public name carries no more
-    error: float  # on the clean test set, in percent
+    error: float | None  # on the clean test set, in percent
+    # Mean error over the paper's fifteen corruptions at severity 5, in percent, by the title of the data set.
+    corrupted: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class ModelEntry:
     note: str  # the data it was trained on, and by whom
     source: str  # where to get the weights
     checkpoints: tuple[Checkpoint, ...] = ()
+    assumed: Checkpoint | None = None  # the public weights where nobody knows their hash: a file is taken at its word
     pretrained: Callable[[], Mapping[str, Tensor]] | None = None  # a package's own weights, from its local cache
 
     def build(self, num_classes: int | None = None) -> nn.Module:

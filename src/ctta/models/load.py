@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 import sys
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 import ctta.models  # for its table, which is read when a function is called
 from ctta.errors import ConfigError, ModelError, nearest
 from ctta.layers import Normalized
-from ctta.models.entry import ModelEntry
+from ctta.models.entry import Checkpoint, ModelEntry
 from ctta.models.small_resnet import small_resnet
 from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
 
@@ -203,3 +204,21 @@ def _shapes(name: str, num_classes: int) -> dict[str, torch.Size]:
 def _counts(key: str) -> bool:
     """Old files lack BatchNorm's batch counters, and nothing here reads them."""
     return not key.endswith("num_batches_tracked")
+
+
+def identify(name: str, weights: str | Path) -> Checkpoint | None:
+    """The public file of the model that these weights are."""
+    if name not in ctta.models.MODELS:
+        return None
+    entry, digest = ctta.models.MODELS[name], sha256(weights)
+    return next((known for known in entry.checkpoints if digest.startswith(known.sha256)), entry.assumed)
+
+
+def weights_hash(model: nn.Module) -> str:
+    """A hash of all weights and statistics: it tells a model from another, wherever its file lies."""
+    digest = hashlib.sha256()
+    for key, value in model.state_dict().items():
+        if isinstance(value, Tensor):
+            digest.update(f"{key} {tuple(value.shape)} {value.dtype}\n".encode())
+            digest.update(value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()[:16]

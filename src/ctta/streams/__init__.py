@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ctta.errors import ConfigError, nearest
-from ctta.streams import arrays, cifar_c, embedded
+from ctta.streams import arrays, cifar_c, embedded, image_folder, imagenet_c, imagenet_r
 from ctta.streams.dataset import Data, DataSet
 from ctta.streams.stream import Batch, Domain, Stream
 
@@ -16,8 +16,11 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
     {
         "embedded": embedded.EMBEDDED,
         "arrays": arrays.ARRAYS,
+        "image_folder": image_folder.IMAGE_FOLDER,
         "cifar10_c": cifar_c.CIFAR10_C,
         "cifar100_c": cifar_c.CIFAR100_C,
+        "imagenet_c": imagenet_c.IMAGENET_C,
+        "imagenet_r": imagenet_r.IMAGENET_R,
     }
 )
 

@@ -1,39 +1,35 @@
-"""Labelled images of one's own in one .npz file, clean or corrupted on the fly.
+"""Labelled images of one's own in arrays, clean or corrupted on the fly: an .npz, or a CIFAR test set as published.
 
 images    uint8 (N, H, W, 3)
-labels    (N,)
+labels    (N,), whole numbers from 0
 classes   names of the classes, if there are any
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import numpy as np
-
+from ctta.corruptions.files import read_source
 from ctta.errors import InputError
 from ctta.streams.corrupted import corrupted_stream
 from ctta.streams.dataset import Data, DataSet
-from ctta.streams.stream import Images, Labels, Stream
-
-
-def read_arrays(path: Path) -> tuple[Images, Labels, tuple[str, ...]]:
-    """Images, labels and names of the classes."""
-    try:
-        with np.load(path) as stored:
-            classes = tuple(str(name) for name in stored["classes"]) if "classes" in stored.files else ()
-            return stored["images"], stored["labels"].astype(np.int64), classes
-    except FileNotFoundError as error:
-        raise InputError(
-            f"There is no file {path}. Give an .npz with 'images', uint8 (N, H, W, 3), and 'labels'."
-        ) from error
-    except (KeyError, ValueError, OSError) as error:
-        raise InputError(f"{path} cannot be used ({error}). It must be an .npz with 'images' and 'labels'.") from error
+from ctta.streams.stream import Stream
 
 
 def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
-    images, labels, classes = read_arrays(data.folder)
-    return corrupted_stream(images, labels, domains, data, classes)
+    path = data.folder
+    if path.is_dir() and not any((path / name).is_file() for name in ("test_batch", "test")):
+        raise InputError(
+            f"{path} is a folder without a CIFAR test set (test_batch, or test). Give {ABOUT} A folder of pictures is "
+            "the data set 'image_folder'."
+        )
+    source = read_source(path)
+    if source.images is None or source.labels is None:
+        raise InputError(f"{path} has no labels: save it with np.savez(path, images=..., labels=...).")
+    low, high = int(source.labels.min()), int(source.labels.max())
+    if low < 0 or (source.classes and high >= len(source.classes)):
+        expected = f"0 to {len(source.classes) - 1}, one of its classes" if source.classes else "0 or more"
+        raise InputError(f"The labels in {path} must be {expected}. They go from {low} to {high}.")
+    return corrupted_stream(source.images, source.labels, domains, data, source.classes, source.identity)
 
 
-ARRAYS = DataSet("own arrays", "an .npz with 'images', uint8 (N, H, W, 3), and 'labels'.", _open)
+ABOUT = "an .npz with 'images', uint8 (N, H, W, 3), and 'labels', or the folder of CIFAR-10 or CIFAR-100 for Python."
+ARRAYS = DataSet("own arrays", ABOUT, _open)

@@ -14,9 +14,11 @@ from typing import Literal
 from ctta.config import Config, setting
 from ctta.corruptions import EXTRA, NAMES, PAPER
 from ctta.errors import InputError, nearest
+from ctta.pictures import CONVENTIONS, Fit
 from ctta.streams.stream import Stream
 
 CLEAN = "clean"
+SPECIAL = ("preprocessing", "size", "list", "labels", "jpeg")  # settings that not every data set knows
 IMAGE_DOMAINS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"paper": PAPER, "extra": EXTRA, "all": NAMES, CLEAN: (CLEAN,)}
 )
@@ -35,9 +37,24 @@ class Data(Config):
     first: int = setting(0, "The first sample that is used.", low=0)
     images: int | None = setting(None, "Samples a domain; all without it.", low=1)
     batch: int = setting(200, "Batch size.", low=1)
-    seed: int = setting(0, "Seed of the corruptions.", low=0)
+    seed: int = setting(0, "Seed of the corruptions, and of the order of pictures that have none.", low=0)
     constants: Literal["cifar", "imagenet"] | None = setting(
         None, "Which set of corruption constants; by the size of the images without it."
+    )
+    preprocessing: Literal["none", "resize256"] | None = setting(
+        None,
+        "Pictures as stored (of larger ones the middle 224 pixels), or resized to 256 and cropped to 224; without it, "
+        "as is usual with the data set.",
+    )
+    size: int | None = setting(None, "Pixels of pictures, resized and cropped to a square; instead of that.", low=1)
+    list: str | None = setting(None, "A text file of class/name lines: which pictures, in which order.")
+    labels: Literal["ilsvrc", "sorted"] | None = setting(
+        None,
+        "What a class folder's name stands for: a class of ILSVRC by its wnid, or its place among the sorted names; "
+        "without it, the first if all names are wnids.",
+    )
+    jpeg: bool | None = setting(
+        None, "Whether corrupted pictures go through JPEG, as the public ones did; with ImageNet's constants they do."
     )
     boundaries: Literal["told", "hidden"] = setting("told", "Whether a method is told where a domain starts.")
     cache: str | None = setting(None, "A folder that keeps corrupted samples; made anew without it.")
@@ -58,15 +75,33 @@ class Data(Config):
 class DataSet:
     """One line of the DATASETS table."""
 
-    title: str  # in tables
+    title: str
     about: str  # one sentence: what it is and what the path is
     open: Callable[[Data, tuple[tuple[str, int], ...]], Stream]  # settings, (domain, severity) in order
     needs_path: bool = True
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: IMAGE_DOMAINS)  # named lists of domains
+    # Clean samples, corrupted on the fly; corrupted ones, as stored; or a natural shift, which has no severity.
+    holds: Literal["clean", "corrupted", "natural"] = "clean"
+    preprocessing: str | None = None  # of pictures, unless the settings say otherwise
+    uses: tuple[str, ...] = ()  # which of the special settings it knows
+    num_classes: int | None = None  # where the data set says it
+
+    def named(self, data: Data) -> str:
+        """The title for tables, with the preprocessing: numbers under two conventions do not compare."""
+        convention = f"size {data.size}" if data.size else data.preprocessing or self.preprocessing
+        return f"{self.title} ({convention})" if convention else self.title
+
+    def fit(self, data: Data) -> Fit:
+        """How pictures get their size."""
+        if data.size:
+            return Fit(data.size, data.size)
+        convention = data.preprocessing or self.preprocessing
+        return CONVENTIONS[convention] if convention else Fit()
 
     def pairs(self, data: Data) -> tuple[tuple[str, int], ...]:
         """The domains in order, each with its severity."""
-        return tuple((name, 0 if name == CLEAN else data.severity) for name in self.names(data))
+        ungraded = self.holds == "natural"
+        return tuple((name, 0 if ungraded or name == CLEAN else data.severity) for name in self.names(data))
 
     def names(self, data: Data) -> tuple[str, ...]:
         return self.domains.get(data.domains, ()) if isinstance(data.domains, str) else data.domains
@@ -74,7 +109,8 @@ class DataSet:
     def problems(self, data: Data) -> list[str]:
         """What the types alone do not tell."""
         found = []
-        known = {CLEAN, *(name for names in self.domains.values() for name in names)}
+        known = {name for names in self.domains.values() for name in names} - {CLEAN}
+        known |= {CLEAN} if self.holds == "clean" else set()
         if isinstance(data.domains, str) and data.domains not in self.domains:
             found.append(f"There is no set of domains {data.domains!r}. {nearest(data.domains, self.domains)}")
         elif not self.names(data):
@@ -82,6 +118,13 @@ class DataSet:
         for name in self.names(data):
             if name not in known:
                 found.append(f"There is no corruption {name!r}. {nearest(name, known)}")
+        if self.holds == "corrupted" and data.severity == 0:
+            found.append(f"{self.title} holds severities 1 to 5 and no clean samples. Got severity 0.")
         if self.needs_path and data.path is None:
             found.append(f"The data set {data.dataset!r} needs a path: {self.about}")
+        for name in SPECIAL:
+            if getattr(data, name) is not None and name not in self.uses:
+                found.append(f"The data set {data.dataset!r} has no use for {name!r}. Leave it out.")
+        if data.size is not None and data.preprocessing is not None:
+            found.append("size and preprocessing exclude each other: give one of them.")
         return found

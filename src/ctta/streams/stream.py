@@ -1,7 +1,7 @@
 """Batch, Domain, Stream: labelled data in the order in which the adapter meets it.
 
 A stream can be walked again and again and is the same each time. `batches(start=k)` begins at batch k without making
-the ones before it. Only one batch is in memory, however long the stream is.
+the ones before it. Only one batch is in memory, and the few that are loaded `ahead`, however long the stream is.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ctta.ahead import ahead
 from ctta.errors import ConfigError
 
 Images = NDArray[np.uint8]  # (N, H, W, 3)
@@ -35,6 +36,19 @@ class Batch:
     step: int  # which batch of the stream
     first: bool  # whether it opens its domain
     last: bool  # whether it closes it
+    scored: tuple[int, ...] = ()  # the logits that count; without any, all do
+
+    def answer(self, logits: Tensor) -> Tensor:
+        """The label that each row of logits names, among those that count."""
+        return answer(logits, self.scored)
+
+
+def answer(logits: Tensor, scored: tuple[int, ...] = ()) -> Tensor:
+    """The label that each row of logits names, among those `scored`; all are where none is given."""
+    if not scored:
+        return logits.argmax(1)
+    which = torch.tensor(scored, device=logits.device)
+    return which[logits[:, which].argmax(1)]
 
 
 class Domain(Protocol):
@@ -45,6 +59,9 @@ class Domain(Protocol):
 
     @property
     def severity(self) -> int: ...
+
+    @property
+    def labels(self) -> Labels: ...
 
     def __len__(self) -> int: ...
 
@@ -60,6 +77,10 @@ class Stream:
     domains: tuple[Domain, ...]
     batch: int
     classes: tuple[str, ...] = ()
+    scored: tuple[int, ...] = ()  # the logits that count, where the model has more classes than the data; labels stay
+    notes: tuple[str, ...] = ()  # sentences that belong beside the numbers
+    fingerprint: str = ""  # tells the data from other data, wherever they lie
+    ahead: int = 0  # batches that are loaded while one is in use
 
     def __post_init__(self) -> None:
         if self.batch < 1:
@@ -73,12 +94,20 @@ class Stream:
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Batch `start` and all that follow."""
-        step = 0
-        for position, domain in enumerate(self.domains):
-            count = self._count(domain)
-            for number in range(max(0, start - step), count):
-                yield self._batch(domain, position, number, step + number, count)
-            step += count
+        for place, (samples, labels) in ahead(self._load, self._places(start), self.ahead):
+            position, number, step = place
+            domain = self.domains[position]
+            yield Batch(
+                to_tensor(samples),
+                torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)),
+                domain.name,
+                domain.severity,
+                position,
+                step,
+                first=number == 0,
+                last=number == self._count(domain) - 1,
+                scored=self.scored,
+            )
 
     def position(self, step: int) -> int:
         """Which domain holds batch `step`; past the end, the number of domains."""
@@ -88,19 +117,19 @@ class Stream:
                 return position
         return len(self.domains)
 
-    def _batch(self, domain: Domain, position: int, number: int, step: int, count: int) -> Batch:
-        rows = np.arange(number * self.batch, min((number + 1) * self.batch, len(domain)), dtype=np.int64)
-        samples, labels = domain.load(rows)
-        return Batch(
-            to_tensor(samples),
-            torch.from_numpy(np.ascontiguousarray(labels, dtype=np.int64)),
-            domain.name,
-            domain.severity,
-            position,
-            step,
-            first=number == 0,
-            last=number == count - 1,
-        )
+    def _places(self, start: int) -> Iterator[tuple[int, int, int]]:
+        """Which domain, which batch of it, which batch of the stream; from batch `start` of the stream on."""
+        step = 0
+        for position, domain in enumerate(self.domains):
+            count = self._count(domain)
+            yield from ((position, number, step + number) for number in range(max(0, start - step), count))
+            step += count
+
+    def _load(self, place: tuple[int, int, int]) -> tuple[Images | Clouds, Labels]:
+        position, number, _ = place
+        domain = self.domains[position]
+        end = min((number + 1) * self.batch, len(domain))
+        return domain.load(np.arange(number * self.batch, end, dtype=np.int64))
 
     def _count(self, domain: Domain) -> int:
         return -(-len(domain) // self.batch)
