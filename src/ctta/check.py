@@ -16,7 +16,7 @@ from ctta.errors import CttaError
 from ctta.experiment import Draft, Model
 from ctta.methods.source import Source
 from ctta.models import MODELS
-from ctta.runner import make_adapter
+from ctta.runner import make_adapter, source_batches
 from ctta.streams import DATASETS, Batch, Data, Stream, open_stream
 from ctta.validity import beyond, expected, known_weights, measure, scorable
 
@@ -96,10 +96,16 @@ def _together(draft: Draft, stream: Stream, batch: Batch, model: nn.Module) -> I
         yield Finding("data", "problem", f"The {problem}: the model was trained on other classes.")
     elif stream.classes and len(stream.classes) != classes:
         yield Finding("data", "remark", f"The data have {len(stream.classes)} classes, the model has {classes}.")
+    if draft.source is not None:
+        (domain,) = open_stream(draft.source).domains
+        yield Finding("source", "fact", f"{len(domain)} samples, for methods that need source data")
     for method in draft.methods:
         cells = [method.cell(batch.x.shape, seed) for seed in draft.seeds]
         try:
-            make_adapter(cells[0], model).step(x)
+            adapter = make_adapter(cells[0], model, draft.execution)
+            if draft.source is not None:
+                adapter.prepare(source_batches(draft.source, adapter))
+            adapter.step(x)
         except CttaError as error:
             yield Finding("methods", "problem", f"{method.label}: {error}")
         else:

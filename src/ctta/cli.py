@@ -269,10 +269,13 @@ def check(
     rest = shlex.join([str(experiment), *(word for one in change or [] for word in ("--set", one))])
     if problems:
         console.print(
-            f"{problems} problem{'s' if problems > 1 else ''}. Mend, then:  ctta check {rest}", soft_wrap=True
+            f"{problems} problem{'s' if problems > 1 else ''}. Mend, then:  ctta check {rest}",
+            soft_wrap=True,
+            markup=False,
+            highlight=False,
         )
         raise typer.Exit(2)
-    console.print(f"All is well. Next:  ctta run {rest}", soft_wrap=True)
+    console.print(f"All is well. Next:  ctta run {rest}", soft_wrap=True, markup=False, highlight=False)
 
 
 def main() -> None:

@@ -218,7 +218,7 @@ def _run_cell(
         adapter.load_state_dict(saved.state)
         start = saved.step
     elif experiment.source is not None:
-        adapter.prepare(_source_batches(experiment.source, adapter))
+        adapter.prepare(source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
     tell = experiment.data.boundaries == "told"
     last_save = time.monotonic()
@@ -252,7 +252,7 @@ def _run_cell(
     path.unlink(missing_ok=True)
 
 
-def _source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:
+def source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:
     """Clean source data with their labels, where the model is."""
     device, _ = adapter.placement
     for batch in open_stream(data):
