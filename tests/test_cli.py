@@ -113,6 +113,9 @@ def test_lists():
     assert set(METHODS) == {row["method"] for row in json.loads(ctta("list", "methods", "--json")[1])}
     assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
     assert set(MODELS) == {row["model"] for row in json.loads(ctta("list", "models", "--json")[1])}
+    fields = {row["field"] for row in json.loads(ctta("list", "datasets", "imagenet_c", "--json")[1])}
+    assert {"preprocessing", "list", "severity"} <= fields
+    assert "jpeg" not in fields
     fields = {row["field"] for row in json.loads(ctta("list", "methods", "dss", "--json")[1])}
     assert {"lambda_", "delta", "threshold", "temperature", "alpha", "parts", "views", "gate"} <= fields
 
