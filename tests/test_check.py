@@ -288,6 +288,32 @@ def test_a_run_without_an_expectation_is_valid(tmp_path):
     assert run(SPEC, tmp_path).done("source-s0").valid
 
 
+def thousand_classes():
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 7, 7), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 1000)
+    )
+
+
+def test_imagenet_trees_run_from_end_to_end(tmp_path):
+    write_classes(tmp_path / "c" / "weather" / "fog" / "5", each=2)
+    write_classes(tmp_path / "r", each=2, size=(90, 120))
+    methods, model = ["source", "tent"], {"name": None, "factory": "test_check:thousand_classes"}
+    for name, title, domains in (("c", "ImageNet-C (resize256)", ["fog"]), ("r", "ImageNet-R (resize256)", "paper")):
+        data = {"dataset": f"imagenet_{name}", "path": str(tmp_path / name), "domains": domains, "batch": 4}
+        spec = {"data": data, "model": model, "methods": methods}
+        assert not said(spec, "problem")
+        folder = run(spec, tmp_path / f"run-{name}")
+        assert tables.build(folder).dataset == title
+        assert [record.n for record in folder.records("tent-s0")] == [4, 2]
+        assert folder.run().stream["source_check"]["on"] == "domains"
+    assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; scored on those.",)
+    small = spec | {"model": SPEC["model"]}
+    assert "scored on logits up to 999, and the model has 10 classes" in said(small, "problem")[0]
+    with pytest.raises(InputError, match="scored on logits up to 999"):
+        run(small, tmp_path / "small")
+
+
 def weights_spec(path, weights):
     images = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
     np.savez(path, images=images, labels=np.arange(20) % 10)

@@ -120,6 +120,9 @@ def test_lists():
     assert (methods["conjugate_pl"]["answer"], methods["dss"]["boundaries"]) == ("after", "used")
     assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
     assert set(MODELS) == {row["model"] for row in json.loads(ctta("list", "models", "--json")[1])}
+    fields = {row["field"] for row in json.loads(ctta("list", "datasets", "imagenet_c", "--json")[1])}
+    assert {"preprocessing", "list", "severity"} <= fields
+    assert "jpeg" not in fields
     fields = {row["field"] for row in json.loads(ctta("list", "methods", "dss", "--json")[1])}
     assert {"lambda_", "delta", "threshold", "temperature", "alpha", "parts", "views", "gate"} <= fields
 

@@ -23,13 +23,14 @@ RESIZE, CROP = 256, 224  # what the public ImageNet-C was made from
 QUALITY = 85  # of its JPEG files
 
 
-def pictures_below(root: Path) -> Iterator[Path]:
-    """Relative paths; hidden files and folders are left out."""
+def pictures_below(root: Path) -> Iterator[str]:
+    """Relative paths, with slashes; hidden files and folders are left out."""
     for folder, folders, files in os.walk(root, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]
+        here = "".join(f"{part}/" for part in Path(folder).relative_to(root).parts)
         for name in files:
             if os.path.splitext(name)[1].lower() in PICTURES and not name.startswith("."):
-                yield Path(folder, name).relative_to(root)
+                yield here + name
 
 
 def read_picture(path: Path) -> Picture:

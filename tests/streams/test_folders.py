@@ -251,6 +251,10 @@ def test_an_incomplete_imagenet_c_is_listed(tmp_path):
         assert words in text, text
     assert "There is no folder" in refusal(tmp_path / "nowhere", "imagenet_c")
     assert "Missing: fog/4" in refusal(tmp_path, "imagenet_c", severity=4)
+    (tmp_path / "snow" / "5").mkdir(parents=True)
+    text = refusal(tmp_path, "imagenet_c", domains=("fog", "snow"))
+    assert f"{tmp_path / 'snow' / '5'} holds no class folders with pictures" in text
+    assert "zenodo" in text
     text = refusal(tmp_path, "imagenet_c", domains="paper", severity=2)
     assert "Missing: gaussian_noise/2, shot_noise/2" in text
 

@@ -68,7 +68,7 @@ class Data(Config):
     @property
     def folder(self) -> Path:
         """The path; `problems` has seen to it that there is one."""
-        return Path(self.path or "")
+        return Path(self.path or "").expanduser()
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,7 @@ class Pictures:
 
 def listing(root: Path) -> list[str]:
     """All pictures in class folders, class/name, sorted."""
-    names = sorted(path.as_posix() for path in pictures_below(root))
+    names = sorted(pictures_below(root))
     if loose := [name for name in names if "/" not in name]:
         raise InputError(f"{root} holds pictures outside of class folders: {some(loose, 3)}. Move each to its class.")
     if not names:

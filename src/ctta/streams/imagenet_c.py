@@ -11,6 +11,7 @@ preprocessing are in use, and their numbers do not compare, so the title carries
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from ctta.corruptions import NAMES
@@ -42,16 +43,16 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     places = {pair: _place(root, *pair) for pair in domains}
     missing = [f"{name}/{severity}" for (name, severity), place in places.items() if place is None]
     there = [place for place in places.values() if place is not None]
-    available = set() if data.list else {name for place in there for name in listing(place)}
+    available, odd = _available(there) if data.list is None else (set(), [])
     names = chosen(data, sorted(available)) if there else ()
     empty = []
     for place in there:
         lacking, void = unusable(place, names)
         missing += [str(place.relative_to(root) / name) for name in lacking]
         empty += [str(place.relative_to(root) / name) for name in void]
-    if missing or empty:
+    if missing or empty or odd:
         kinds = {"Missing": missing, "Empty": empty}
-        told = " ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)
+        told = " ".join([*odd, *(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)])
         raise InputError(f"{root} is not a complete ImageNet-C. {told} {_found(root)} {PUBLIC}")
     indices, classes = class_indices(data, (name for place in there for name in class_folders(place)), root)
     labels = labels_of(names, indices, root)
@@ -65,6 +66,17 @@ def _place(root: Path, name: str, severity: int) -> Path | None:
     """The folder of a domain, below the root or one layer down."""
     candidates = [root / name / str(severity), *sorted(root.glob(f"*/{name}/{severity}"))]
     return next((place for place in candidates if place.is_dir()), None)
+
+
+def _available(places: Sequence[Path]) -> tuple[set[str], list[str]]:
+    """The pictures of all domains together, and what is wrong with a domain as a whole."""
+    available, odd = set(), []
+    for place in places:
+        try:
+            available.update(listing(place))
+        except InputError as error:
+            odd.append(str(error))
+    return available, odd
 
 
 def _found(root: Path) -> str:
