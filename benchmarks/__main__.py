@@ -6,7 +6,7 @@ import argparse
 import importlib
 import importlib.util
 
-NAMES = ("views", "updates", "corruptions")
+NAMES = ("views", "updates", "corruptions", "cloud_corruptions")
 
 
 def main() -> None:

@@ -26,8 +26,9 @@ from scipy.ndimage import zoom as spline_zoom
 
 from benchmarks.timing import medians
 from ctta.corruptions import PAPER, corrupt
+from ctta.corruptions.domain import domain_key
 from ctta.corruptions.frost import drawn_textures
-from ctta.corruptions.images import CONSTANTS, disk, domain_key
+from ctta.corruptions.images import CONSTANTS, disk
 
 COUNT, PLAIN_COUNT, SEVERITY = 10_000, 40, 5
 Picture = NDArray[np.uint8]  # (H, W, 3)

@@ -1,5 +1,7 @@
 """Corruptions of the public robustness benchmarks, from an explicit seed."""
 
-from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, SEVERITIES, corrupt
+from ctta.corruptions.clouds import CLOUD_NAMES, corrupt_clouds
+from ctta.corruptions.domain import SEVERITIES
+from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, corrupt
 
-__all__ = ["EXTRA", "NAMES", "PAPER", "PRESETS", "SEVERITIES", "corrupt"]
+__all__ = ["CLOUD_NAMES", "EXTRA", "NAMES", "PAPER", "PRESETS", "SEVERITIES", "corrupt", "corrupt_clouds"]

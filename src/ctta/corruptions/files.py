@@ -36,7 +36,8 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 from PIL import Image
 
-from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, SEVERITIES, SMALLEST, THREADS, corrupt
+from ctta.corruptions.domain import SEVERITIES, THREADS
+from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, SMALLEST, corrupt
 from ctta.errors import ConfigError, CttaError, InputError, nearest
 
 Picture: TypeAlias = NDArray[np.uint8]  # (H, W, 3)

@@ -6,8 +6,7 @@ One function a corruption, constants as data in `CONSTANTS`. Each function takes
 one random generator an image, and its constants; it returns uint8 images of the same shape. Inside, values run
 0..255 and are stored by truncation, as in the public sets.
 
-Randomness is a function of (seed, corruption, severity, index of the image in its domain) and of nothing else. So an
-image is bit for bit the same in every batch, on every worker and on every run.
+An image is bit for bit the same in every batch, on every worker and on every run, see `domain.py`.
 
 Departures from the public generator:
 - Frost textures are drawn, see `frost.py`. The public photographs work too: name their folder.
@@ -21,21 +20,20 @@ from __future__ import annotations
 import io
 import math
 import os
-import zlib
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.random import Generator, Philox, SeedSequence
+from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
 from scipy import fft
 from scipy.ndimage import gaussian_filter, gaussian_filter1d
 
+from ctta.corruptions.domain import THREADS, check_domain, domain_key, in_chunks, sample_generators, sample_indices
 from ctta.corruptions.edges import blur_box, canny, chamfer_distance, correlate_uint8, equalise, fold
 from ctta.corruptions.frost import drawn_textures, photographs
 from ctta.errors import ConfigError, InputError, nearest
@@ -66,7 +64,6 @@ EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 """The four held-out corruptions of the public sets."""
 NAMES = PAPER + EXTRA
 PRESETS = ("cifar", "imagenet")
-SEVERITIES = (1, 2, 3, 4, 5)
 SMALLEST = 28
 
 # name -> preset -> one tuple of constants a severity, in the order of the function's arguments.
@@ -190,7 +187,6 @@ RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 NUDGE = np.float32(2**-13)
 # Pixels in a chunk: small enough for the cache, large enough that one call of NumPy is worth its while.
 CHUNK = 2**16
-THREADS = 4
 # A kernel with more taps than this is faster by Fourier transform.
 MOST_TAPS = 60
 
@@ -210,49 +206,29 @@ def corrupt(
     order, and get the same images.
     `frost` is a folder with the public frost photographs; without it, frost is drawn.
     """
-    _check(images, name, severity, preset, seed, first)
+    check_domain(name, NAMES, severity, seed)
+    _check(images, preset)
+    indices = sample_indices(first, len(images))
     constants = CONSTANTS[name][preset][severity - 1]
     options: dict[str, Any] = {}
     if name == "frost":
         options["textures"] = drawn_textures() if frost is None else photographs(Path(frost).absolute())
     key = domain_key(name, severity, seed)
     n, height, width, _ = images.shape
-    indices = range(first, first + n) if isinstance(first, int | np.integer) else first.tolist()
-    size = max(1, CHUNK // (height * width))
     out = np.empty_like(images, order="C")
 
-    def fill(start: int) -> None:
-        chunk = np.ascontiguousarray(images[start : start + size])
-        # Philox counts in 256 bits. The top 64 hold the image, so the draws of two images never meet.
-        generators = [Generator(Philox(key=key, counter=[0, 0, 0, i])) for i in indices[start : start + size]]
-        out[start : start + size] = CORRUPTIONS[name](chunk, generators, *constants, **options)
+    def fill(chunk: slice) -> None:
+        generators = sample_generators(key, indices[chunk])
+        out[chunk] = CORRUPTIONS[name](np.ascontiguousarray(images[chunk]), generators, *constants, **options)
 
-    starts = range(0, n, size)
-    if len(starts) < 2:
-        for start in starts:
-            fill(start)
-    else:
-        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1, len(starts))) as pool:
-            list(pool.map(fill, starts))
+    in_chunks(fill, n, max(1, CHUNK // (height * width)), THREADS)
     return out
 
 
-def domain_key(name: str, severity: int, seed: int) -> NDArray[np.uint64]:
-    """The key of the random generators of a domain. Each image adds its index as the counter."""
-    return np.asarray(SeedSequence([seed, zlib.crc32(name.encode()), severity]).generate_state(2, np.uint64), np.uint64)
-
-
-def _check(images: Images, name: str, severity: int, preset: str, seed: int, first: Any) -> None:
+def _check(images: Images, preset: str) -> None:
     """Refuse what cannot be corrupted, with the remedy."""
-    if not isinstance(name, str) or name not in CONSTANTS:
-        raise ConfigError(f"No corruption is called {name!r}. {nearest(str(name), NAMES)}")
-    if not _is_integer(severity) or severity not in SEVERITIES:
-        raise ConfigError(f"The severity must be one of 1, 2, 3, 4, 5. Got {severity!r} instead.")
     if preset not in PRESETS:
         raise ConfigError(f"No preset of constants is called {preset!r}. {nearest(str(preset), PRESETS)}")
-    for label, value in (("seed", seed), ("first", first)):
-        if (not _is_integer(value) or value < 0) and not (label == "first" and isinstance(value, np.ndarray)):
-            raise ConfigError(f"`{label}` must be a whole number of at least 0. Got {value!r} instead.")
     if not isinstance(images, np.ndarray):
         kind = type(images).__name__
         raise InputError(f"Images must be a NumPy array of uint8 (N, H, W, 3). Got {kind} instead: convert it first.")
@@ -262,19 +238,11 @@ def _check(images: Images, name: str, severity: int, preset: str, seed: int, fir
     if images.ndim != 4 or images.shape[3] != 3:
         remedy = "add the batch axis" if images.ndim == 3 else "move the three channels last"
         raise InputError(f"Images must have the shape (N, H, W, 3). Got {images.shape} instead: {remedy}.")
-    if isinstance(first, np.ndarray) and (
-        first.shape != images.shape[:1] or first.dtype.kind not in "iu" or (first < 0).any()
-    ):
-        raise ConfigError("`first` as an array needs one whole number of at least 0 for every image.")
     if min(images.shape[1:3]) < SMALLEST:
         raise InputError(
             f"Images must be at least {SMALLEST} pixels high and wide. Got {images.shape[1]} x {images.shape[2]} "
             "instead: enlarge them first."
         )
-
-
-def _is_integer(value: object) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
 # Noise.
