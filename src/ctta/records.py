@@ -67,7 +67,7 @@ class Run:
     name: str
     identity: str  # hash of the resolved experiment
     experiment: Mapping[str, Any]
-    stream: Mapping[str, Any]  # dataset, domains [[name, severity] ...], images, batch, boundaries, classes
+    stream: Mapping[str, Any]  # dataset, domains [[name, severity] ...], images, samples, batch ...
     cells: tuple[Cell, ...]
     environment: Mapping[str, Any]
     command: str = ""

@@ -6,7 +6,16 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ctta.errors import ConfigError, nearest
-from ctta.streams import arrays, cifar_c, embedded
+from ctta.streams import (
+    arrays,
+    cifar_c,
+    cloud_arrays,
+    embedded,
+    embedded_clouds,
+    modelnet40,
+    modelnet40_c,
+    scanobjectnn,
+)
 from ctta.streams.dataset import Data, DataSet
 from ctta.streams.stream import Batch, Domain, Stream
 
@@ -18,6 +27,11 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
         "arrays": arrays.ARRAYS,
         "cifar10_c": cifar_c.CIFAR10_C,
         "cifar100_c": cifar_c.CIFAR100_C,
+        "embedded_clouds": embedded_clouds.EMBEDDED_CLOUDS,
+        "cloud_arrays": cloud_arrays.CLOUD_ARRAYS,
+        "modelnet40": modelnet40.MODELNET40,
+        "modelnet40_c": modelnet40_c.MODELNET40_C,
+        "scanobjectnn": scanobjectnn.SCANOBJECTNN,
     }
 )
 

@@ -56,6 +56,7 @@ class DataSet:
     open: Callable[[Data, tuple[tuple[str, int], ...]], Stream]  # settings, (domain, severity) in order
     needs_path: bool = True
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: IMAGE_DOMAINS)  # named lists of domains
+    samples: Literal["images", "clouds"] = "images"
 
     def pairs(self, data: Data) -> tuple[tuple[str, int], ...]:
         """The domains in order, each with its severity."""
