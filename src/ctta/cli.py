@@ -202,7 +202,7 @@ def list_(
         rows = [{"corruption": one, "set": "paper" if one in PAPER else "extra"} for one in NAMES]
     elif what == "models":
         rows = [
-            {"model": key, "classes": entry.num_classes, "pixels": entry.input_size, "weights": entry.note}
+            {"model": key, "classes": entry.num_classes, "input": _by(entry.input_shape), "weights": entry.note}
             for key, entry in MODELS.items()
         ]
     elif what == "datasets" and name is None:
@@ -381,6 +381,10 @@ def _plain_table(rows: Iterable[dict[str, Any]]) -> Table:
 
 def _summary(kind: type[ctta.Adapter]) -> str:
     return (kind.__doc__ or "").splitlines()[0]
+
+
+def _by(shape: Iterable[int]) -> str:
+    return " x ".join(map(str, shape))
 
 
 def _escape(text: str) -> str:

@@ -27,6 +27,7 @@ from torch import Tensor
 import ctta
 from ctta import checkpoint
 from ctta.adapter import Adapter, Step
+from ctta.drawing import as_pictures
 from ctta.errors import StateError
 from ctta.execution import Execution
 from ctta.experiment import Experiment
@@ -59,7 +60,7 @@ class Gallery:
         n = min(SHOWN, len(batch.x))
         selected = step.samples.get("selected", torch.full((len(batch.x),), -1))
         self.kept[batch.position] = {
-            "images": (batch.x[:n] * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy(),
+            "images": as_pictures(batch.x[:n]),
             "position": np.full(n, batch.position),
             "label": batch.y[:n].cpu().numpy(),
             "source": batch.answer(adapter.source(batch.x[:n].to(step.logits.device))).cpu().numpy(),
@@ -179,6 +180,7 @@ def _claim(
         "dataset": DATASETS[data.dataset].named(data),
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
         "images": len(stream.domains[0]),
+        "samples": DATASETS[data.dataset].samples,
         "batch": data.batch,
         "boundaries": data.boundaries,
         "classes": list(stream.classes),

@@ -117,6 +117,7 @@ class Table:
     dataset: str
     boundaries: str  # told, hidden or detected
     images: int | None  # a domain
+    samples: str  # what they are: images or clouds
     batch: int | None
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
@@ -138,7 +139,7 @@ class Table:
             f"Domain boundaries {self.boundaries}.",
         ]
         if self.images is not None:
-            parts.append(f"{self.images:,} images a domain.")
+            parts.append(f"{self.images:,} {self.samples} a domain.")
         if self.batch is not None:
             parts.append(f"Batch {self.batch}.")
         if any(len(row.seeds) > 1 for row in self.rows):
@@ -176,6 +177,7 @@ def build(folder: RunFolder) -> Table:
         dataset=str(run.stream.get("dataset", "")),
         boundaries=str(run.stream.get("boundaries", "unknown")),
         images=run.stream.get("images"),
+        samples=str(run.stream.get("samples", "images")),
         batch=run.stream.get("batch"),
         columns=columns,
         rows=rows,

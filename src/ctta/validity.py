@@ -8,6 +8,7 @@ clean images of the same size and classes, or over the paper's fifteen corruptio
 from __future__ import annotations
 
 import math
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
@@ -59,8 +60,10 @@ class Expected:
 def measure(data: Data, stream: Stream, model: nn.Module) -> SourceError | None:
     """The source error on samples spread evenly over clean images, or over the domains; none without labels."""
     dataset = DATASETS[data.dataset]
-    clean = dataset.holds == "clean"
-    domains = dataset.open(data, ((CLEAN, 0),)).domains if clean else stream.domains
+    domains, clean = stream.domains, False
+    if dataset.holds == "clean":
+        with suppress(InputError):  # a stored set may lack its clean part
+            domains, clean = dataset.open(data, ((CLEAN, 0),)).domains, True
     wrong = samples = 0
     for domain in domains:
         n = min(len(domain), max(1, SAMPLES // len(domains)))

@@ -113,7 +113,7 @@ def test_table(name: str) -> None:
     for checkpoint in entry.checkpoints:
         assert len(checkpoint.sha256) in (8, 64)
         assert 0 < checkpoint.error < 100
-    x = torch.empty(2, 3, entry.input_size, entry.input_size, device="meta")
+    x = torch.empty(2, *entry.input_shape, device="meta")
     assert on_meta(name).eval()(x).shape == (2, entry.num_classes)
 
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from ctta.errors import ConfigError
 from ctta.randomness import Randomness
 from ctta.views import CloudViews, Draw
 from ctta.views.clouds import ROTATION, TRANSLATION, rotation
@@ -133,3 +134,43 @@ def test_form_type_input_and_global_generator_stay(draw: Draw, dtype: torch.dtyp
     assert torch.equal(torch.get_rng_state(), state)
     double = CloudViews(draw)(x.double(), Randomness(0, 0, CPU))
     torch.testing.assert_close(view.double(), double, rtol=0, atol=1e-5)
+
+
+def test_scale_fills_its_range_and_is_one_factor_a_cloud() -> None:
+    x = cloud(1, 8).expand(2000, -1, -1)
+    view = CloudViews("sample", rotation=0, translation=0, scale=0.2)(x, Randomness(0, 0, CPU))
+    factors = view / x
+    torch.testing.assert_close(factors, factors[:, :1, :1].expand_as(factors))
+    drawn = ((factors[:, 0, 0] - 0.8) / 0.4).sort().values.numpy()
+    assert drawn[0] >= 0
+    assert drawn[-1] <= 1
+    assert np.abs(drawn - (np.arange(2000) + 0.5) / 2000).max() < 2.23 / math.sqrt(2000)
+    shared = CloudViews("batch", rotation=0, translation=0, scale=0.2)(x, Randomness(0, 0, CPU))
+    assert (shared / x).std() < 1e-12
+
+
+def test_scale_leaves_rotation_and_translation_as_they_are() -> None:
+    x = cloud()
+    plain = CloudViews("sample")(x, Randomness(0, 0, CPU))
+    scaled = CloudViews("sample", scale=0.2)(x, Randomness(0, 0, CPU))
+    for one, left, right in zip(x, plain, scaled, strict=True):
+        (matrix, offset), (other, same) = motion(one, left), motion(one, right)
+        factor = torch.linalg.det(other) ** (1 / 3)
+        torch.testing.assert_close(other, factor * matrix)
+        torch.testing.assert_close(offset, same)
+
+
+def test_jitter_moves_each_point_by_three_deviations_at_most() -> None:
+    x = cloud(20, 500)
+    moved = CloudViews(rotation=0, translation=0, jitter=0.02)(x, Randomness(0, 0, CPU)) - x
+    assert moved.std().item() == pytest.approx(0.02, rel=0.02)
+    assert moved.abs().max() <= 0.06 + 1e-12
+    assert (moved.abs() > 0.059).any()
+    assert np.abs(np.corrcoef(moved.reshape(-1, 3).T) - np.eye(3)).max() < 0.05
+
+
+def test_ranges_that_make_no_sense_are_refused_together() -> None:
+    with pytest.raises(ConfigError, match=r"rotation is -1.*scale is 1"):
+        CloudViews(rotation=-1, scale=1)
+    with pytest.raises(ConfigError, match="jitter is nan"):
+        CloudViews(jitter=math.nan)

@@ -7,10 +7,13 @@ from functools import partial
 from types import MappingProxyType
 
 from ctta.models.cifar_resnet import cifar_resnet
+from ctta.models.dgcnn import dgcnn
 from ctta.models.entry import Checkpoint, ModelEntry
 from ctta.models.load import embedded_model, find, from_factory, identify, load, weights_hash
+from ctta.models.pointnet import pointnet, vanilla_pointnet
 from ctta.models.resnet import resnet18, resnet50
 from ctta.models.resnext import resnext29
+from ctta.models.small_pointnet import small_pointnet
 from ctta.models.small_resnet import small_resnet
 from ctta.models.ttt_resnet import resnet26
 from ctta.models.wide_resnet import wide_resnet
@@ -60,6 +63,18 @@ TTT = (
 EMBEDDED = (
     "Fashion-MNIST, normalisation inside",
     "ctta.models.embedded_model() is this network with the weights that come with the package.",
+)
+YANX27 = (
+    "ModelNet40, yanx27 and ModelNet40-C",
+    "github.com/yanx27/Pointnet_Pointnet2_pytorch and github.com/jiachens/ModelNet40-C have them; those that were "
+    "trained with normals do not fit.",
+)
+FXIA22 = ("input transform alone, fxia22", "github.com/fxia22/pointnet.pytorch trains them.")
+WANG = ("ModelNet40, WangYueFt", "They are in pytorch/pretrained of github.com/WangYueFt/dgcnn.")
+WANG_POINTNET = ("no transforms, WangYueFt", "github.com/WangYueFt/dgcnn trains them: main.py --model=pointnet.")
+EMBEDDED_CLOUDS = (
+    "generated solids",
+    "ctta.models.embedded_cloud_model() is this network with the weights that come with the package.",
 )
 
 WRN28_10 = Checkpoint(
@@ -124,5 +139,10 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         ),
         "cifar100_resnet110_b": chenyaofo(110, 100),
         "small_resnet": ModelEntry(small_resnet, 10, *RAW, 32, *EMBEDDED, (FASHION,)),
+        "pointnet": ModelEntry(pointnet, 40, *RAW, 1024, *YANX27, clouds=True),
+        "pointnet_stn": ModelEntry(partial(pointnet, transforms="input"), 40, *RAW, 1024, *FXIA22, clouds=True),
+        "pointnet_vanilla": ModelEntry(vanilla_pointnet, 40, *RAW, 1024, *WANG_POINTNET, clouds=True),
+        "dgcnn": ModelEntry(dgcnn, 40, *RAW, 1024, *WANG, clouds=True),
+        "small_pointnet": ModelEntry(small_pointnet, 10, *RAW, 512, *EMBEDDED_CLOUDS, clouds=True),
     }
 )

@@ -31,12 +31,18 @@ class ModelEntry:
     num_classes: int
     mean: tuple[float, ...]
     std: tuple[float, ...]
-    input_size: int  # pixels
+    input_size: int  # pixels a side, or points of a cloud
     note: str  # the data it was trained on, and by whom
     source: str  # where to get the weights
     checkpoints: tuple[Checkpoint, ...] = ()
     assumed: Checkpoint | None = None  # the public weights where nobody knows their hash: a file is taken at its word
     pretrained: Callable[[], Mapping[str, Tensor]] | None = None  # a package's own weights, from its local cache
+    clouds: bool = False  # whether it takes clouds (N, P, 3), not images
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """One sample, as its weights were trained on."""
+        return (self.input_size, 3) if self.clouds else (3, self.input_size, self.input_size)
 
     def build(self, num_classes: int | None = None) -> nn.Module:
         """The network with fresh weights."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from ctta.errors import InputError
 
 PREFIXES = ("module.", "model.", "backbone.", "net.", "network.", "_orig_mod.")
-WRAPPERS = ("state_dict", "model_state_dict", "model", "net", "network")
+WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network")
 NORMALIZATION = (("mu", "sigma"), ("mean", "std"), ("normalize.mean", "normalize.std"))
 
 AGAIN = "Download it again and compare its size with the one its page gives."

@@ -90,11 +90,11 @@ def headline(table: Table) -> Headline:
         return Headline(words)
     lowest = min(means, key=lambda label: means[label])
     if source is None or dss is None or not {source.label, dss.label} <= means.keys():
-        return Headline(f"{lowest} errs on {_percent(means[lowest])} of images.", _of_how_many(means))
+        return Headline(f"{lowest} errs on {_percent(means[lowest])} of {table.samples}.", _of_how_many(means))
     before, after = means[source.label], means[dss.label]
     more = "" if lowest == dss.label else f" The lowest error in this run is {lowest}’s, {_percent(means[lowest])}."
     return Headline(
-        f"{source.label} errs on {_percent(before)} of images; {dss.label} on {_percent(after)}.",
+        f"{source.label} errs on {_percent(before)} of {table.samples}; {dss.label} on {_percent(after)}.",
         _comparison(before, after) + more,
     )
 
@@ -123,7 +123,7 @@ def _bars(table: Table) -> list[tuple[Row, float]]:
 def _facts(run: Run, table: Table) -> list[tuple[str, str]]:
     facts = [("Stream", table.dataset or run.name), ("Domains", str(len(table.columns)))]
     if table.images is not None:
-        facts.append(("Images a domain", f"{table.images:,}"))
+        facts.append((f"{table.samples.capitalize()} a domain", f"{table.images:,}"))
     if table.batch is not None:
         facts.append(("Batch", str(table.batch)))
     facts.append(("Domain boundaries", table.boundaries))

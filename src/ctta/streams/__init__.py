@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from ctta.errors import ConfigError, nearest
-from ctta.streams import arrays, cifar_c, embedded, image_folder, imagenet_c, imagenet_r
+from ctta.streams import (
+    arrays,
+    cifar_c,
+    cloud_arrays,
+    embedded,
+    embedded_clouds,
+    image_folder,
+    imagenet_c,
+    imagenet_r,
+    modelnet40,
+    modelnet40_c,
+    scanobjectnn,
+)
 from ctta.streams.dataset import Data, DataSet
 from ctta.streams.stream import Batch, Domain, Stream
 
@@ -21,6 +33,11 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
         "cifar100_c": cifar_c.CIFAR100_C,
         "imagenet_c": imagenet_c.IMAGENET_C,
         "imagenet_r": imagenet_r.IMAGENET_R,
+        "embedded_clouds": embedded_clouds.EMBEDDED_CLOUDS,
+        "cloud_arrays": cloud_arrays.CLOUD_ARRAYS,
+        "modelnet40": modelnet40.MODELNET40,
+        "modelnet40_c": modelnet40_c.MODELNET40_C,
+        "scanobjectnn": scanobjectnn.SCANOBJECTNN,
     }
 )
 

@@ -85,6 +85,7 @@ class DataSet:
     preprocessing: str | None = None  # of pictures, unless the settings say otherwise
     uses: tuple[str, ...] = ()  # which of the special settings it knows
     num_classes: int | None = None  # where the data set says it
+    samples: Literal["images", "clouds"] = "images"
 
     def named(self, data: Data) -> str:
         """The title for tables, with the preprocessing: numbers under two conventions do not compare."""

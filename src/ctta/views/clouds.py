@@ -1,7 +1,13 @@
-"""Views of point clouds, (N, P, 3) with y up: a random rotation, then a random translation.
+"""Views of point clouds, (N, P, 3) with y up: a random rotation, then a random translation; scale and jitter if asked.
 
-The paper names both and gives no ranges; these are ours. Rotation is about all three axes, so that it covers a tilted
-sensor; the translation is small against a cloud whose longest side is 2.
+    rotation      degrees either way, about each of the three axes, uniform
+    translation   either way, along each axis, uniform
+    scale         share either way: sizes are multiplied by U(1 - scale, 1 + scale), about the origin
+    jitter        each coordinate moves by N(0, jitter), three deviations at most
+
+The paper names rotation and translation and gives no ranges; these are ours. Rotation is about all three axes, so that
+it covers a tilted sensor; the translation is small against a cloud whose longest side is 2. Scale and jitter are off
+unless they are given: `views=CloudViews("sample", scale=0.1, jitter=0.01)`.
 """
 
 from __future__ import annotations
@@ -13,25 +19,48 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ctta.errors import ConfigError
 from ctta.randomness import Randomness
 from ctta.views.images import Draw
 
-ROTATION = 10.0  # degrees either way, about each axis
-TRANSLATION = 0.1  # either way, along each axis
+ROTATION = 10.0  # degrees
+TRANSLATION = 0.1
+FARTHEST = 3  # deviations that a point is jittered at most
 
 
 @dataclass(frozen=True)
 class CloudViews:
-    """Random rotation and translation. `draw` says whether the batch shares one draw or each cloud has its own."""
+    """Random rotation and translation. `draw` says whether the batch shares one draw or each cloud has its own.
+
+    Jitter is drawn for each point in any case.
+    """
 
     draw: Draw = "batch"
+    rotation: float = ROTATION
+    translation: float = TRANSLATION
+    scale: float = 0.0
+    jitter: float = 0.0
     limits: ClassVar[tuple[float, float] | None] = None  # clouds may lie anywhere
+
+    def __post_init__(self) -> None:
+        values = {name: getattr(self, name) for name in ("rotation", "translation", "scale", "jitter")}
+        bad = [f"{name} is {value}" for name, value in values.items() if not 0 <= value < math.inf]
+        bad += [f"scale is {self.scale}, which turns clouds inside out"] if self.scale >= 1 else []
+        if bad:
+            raise ConfigError(f"Ranges of cloud views must be 0 or more, and scale below 1. Here {', '.join(bad)}.")
 
     def __call__(self, x: Tensor, random: Randomness) -> Tensor:
         rows = 1 if self.draw == "batch" else len(x)
-        angles = random.uniform(-ROTATION, ROTATION, 3 * rows).view(rows, 3) * (math.pi / 180)
-        offsets = random.uniform(-TRANSLATION, TRANSLATION, 3 * rows).view(rows, 1, 3)
-        return torch.baddbmm(offsets.to(x).expand(len(x), 1, 3), x, rotation(angles).to(x).expand(len(x), 3, 3))
+        angles = random.uniform(-self.rotation, self.rotation, 3 * rows).view(rows, 3) * (math.pi / 180)
+        offsets = random.uniform(-self.translation, self.translation, 3 * rows).view(rows, 1, 3)
+        matrices = rotation(angles)
+        if self.scale:
+            matrices = matrices * random.uniform(1 - self.scale, 1 + self.scale, rows).view(rows, 1, 1)
+        view = torch.baddbmm(offsets.to(x).expand(len(x), 1, 3), x, matrices.to(x).expand(len(x), 3, 3))
+        if self.jitter:
+            noise = torch.empty_like(x).normal_(generator=random.device).clamp_(-FARTHEST, FARTHEST)
+            view = view + self.jitter * noise
+        return view
 
 
 def rotation(angles: Tensor) -> Tensor:

@@ -1,0 +1,142 @@
+"""PointNet of Qi et al., "PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation", CVPR 2017.
+
+Clouds (N, P, 3) to logits. Three public layouts:
+
+    transforms "both"    input and feature transform; names of github.com/yanx27/Pointnet_Pointnet2_pytorch and
+                         github.com/fxia22/pointnet.pytorch: `feat.stn.conv1.weight` ... `fc3.weight`. The
+                         classifier of ModelNet40-C is this one.
+    transforms "input"   the same without the feature transform, fxia22's default
+    vanilla              no transforms; names of the PointNet in github.com/WangYueFt/dgcnn: `conv1.weight` ...
+                         `linear2.weight`
+
+Departures: the paper's shared layers are 64-64, feature transform, 64-128-1024. The public PyTorch code, and so "both"
+and "input", have 64, feature transform, 128-1024; vanilla has all five. The code's last shared layer has no ReLU.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SHARED = (64, 128, 1024)
+VANILLA = (64, 64, 64, 128, 1024)
+HEAD = (512, 256)
+DROPOUT = 0.3
+
+Transforms = Literal["both", "input"]
+
+
+class TransformNet(nn.Module):
+    """(N, C, P) to a matrix (N, C, C) near the identity, a small PointNet of its own."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.channels = channels
+        first, second, third = SHARED
+        self.conv1 = nn.Conv1d(channels, first, 1)
+        self.conv2 = nn.Conv1d(first, second, 1)
+        self.conv3 = nn.Conv1d(second, third, 1)
+        self.fc1 = nn.Linear(third, HEAD[0])
+        self.fc2 = nn.Linear(HEAD[0], HEAD[1])
+        self.fc3 = nn.Linear(HEAD[1], channels * channels)
+        self.bn1 = nn.BatchNorm1d(first)
+        self.bn2 = nn.BatchNorm1d(second)
+        self.bn3 = nn.BatchNorm1d(third)
+        self.bn4 = nn.BatchNorm1d(HEAD[0])
+        self.bn5 = nn.BatchNorm1d(HEAD[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.conv1(x)))
+        x = F.relu(self.bn2(self.conv2(x)))
+        x = F.relu(pool(self.bn3(self.conv3(x))))  # ReLU and maximum commute
+        x = F.relu(self.bn4(self.fc1(x)))
+        x = F.relu(self.bn5(self.fc2(x)))
+        matrix: Tensor = self.fc3(x).view(-1, self.channels, self.channels)
+        return matrix + torch.eye(self.channels, dtype=matrix.dtype, device=matrix.device)
+
+
+class Encoder(nn.Module):
+    """(N, 3, P) to one feature vector a cloud, (N, 1024)."""
+
+    def __init__(self, transforms: Transforms) -> None:
+        super().__init__()
+        first, second, third = SHARED
+        self.stn = TransformNet(3)
+        self.conv1 = nn.Conv1d(3, first, 1)
+        self.conv2 = nn.Conv1d(first, second, 1)
+        self.conv3 = nn.Conv1d(second, third, 1)
+        self.bn1 = nn.BatchNorm1d(first)
+        self.bn2 = nn.BatchNorm1d(second)
+        self.bn3 = nn.BatchNorm1d(third)
+        self.fstn = TransformNet(first) if transforms == "both" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stn(x).mT @ x  # each point, as a row vector, times the matrix
+        x = F.relu(self.bn1(self.conv1(x)))
+        if self.fstn is not None:
+            x = self.fstn(x).mT @ x
+        x = F.relu(self.bn2(self.conv2(x)))
+        return pool(self.bn3(self.conv3(x)))
+
+
+class PointNet(nn.Module):
+    """Encoder and three linear layers."""
+
+    def __init__(self, num_classes: int = 40, transforms: Transforms = "both") -> None:
+        super().__init__()
+        self.feat = Encoder(transforms)
+        self.fc1 = nn.Linear(SHARED[-1], HEAD[0])
+        self.fc2 = nn.Linear(HEAD[0], HEAD[1])
+        self.fc3 = nn.Linear(HEAD[1], num_classes)
+        self.dropout = nn.Dropout(DROPOUT)
+        self.bn1 = nn.BatchNorm1d(HEAD[0])
+        self.bn2 = nn.BatchNorm1d(HEAD[1])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.fc1(self.feat(x.mT))))
+        x = F.relu(self.bn2(self.dropout(self.fc2(x))))
+        logits: Tensor = self.fc3(x)
+        return logits
+
+
+class VanillaPointNet(nn.Module):
+    """Five shared layers, the maximum over points, two linear layers; no transforms."""
+
+    def __init__(self, num_classes: int = 40) -> None:
+        super().__init__()
+        inputs = 3
+        for number, width in enumerate(VANILLA, 1):
+            self.add_module(f"conv{number}", nn.Conv1d(inputs, width, 1, bias=False))
+            self.add_module(f"bn{number}", nn.BatchNorm1d(width))
+            inputs = width
+        self.linear1 = nn.Linear(inputs, HEAD[0], bias=False)
+        self.bn6 = nn.BatchNorm1d(HEAD[0])
+        self.dp1 = nn.Dropout(0.5)
+        self.linear2 = nn.Linear(HEAD[0], num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x.mT
+        for number in range(1, len(VANILLA) + 1):
+            x = self.get_submodule(f"conv{number}")(x)
+            x = F.relu(self.get_submodule(f"bn{number}")(x))
+        logits: Tensor = self.linear2(self.dp1(F.relu(self.bn6(self.linear1(pool(x))))))
+        return logits
+
+
+def pointnet(num_classes: int = 40, transforms: Transforms = "both") -> PointNet:
+    """A `PointNet` with fresh weights."""
+    return PointNet(num_classes, transforms)
+
+
+def vanilla_pointnet(num_classes: int = 40) -> VanillaPointNet:
+    """A `VanillaPointNet` with fresh weights."""
+    return VanillaPointNet(num_classes)
+
+
+def pool(x: Tensor) -> Tensor:
+    """The maximum over points, (N, C, P) to (N, C)."""
+    # The value of amax is many times faster to compute than that of max, its gradient several times slower.
+    return x.max(2).values if x.requires_grad else x.amax(2)

@@ -1,0 +1,43 @@
+"""A small PointNet without transforms, made to be fast on a CPU.
+
+The weights in `assets/` were trained on generated solids by `scripts/train_embedded_clouds.py`.
+"""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ctta.models.pointnet import pool
+
+WIDTHS = (32, 64, 256)  # shared layers
+HEAD = 64
+
+
+class SmallPointNet(nn.Module):
+    """Clouds (N, P, 3) to logits (N, C): three shared layers, the maximum over points, two linear layers."""
+
+    def __init__(self, num_classes: int = 10) -> None:
+        super().__init__()
+        first, second, third = WIDTHS
+        self.conv1 = nn.Conv1d(3, first, 1, bias=False)
+        self.bn1 = nn.BatchNorm1d(first)
+        self.conv2 = nn.Conv1d(first, second, 1, bias=False)
+        self.bn2 = nn.BatchNorm1d(second)
+        self.conv3 = nn.Conv1d(second, third, 1, bias=False)
+        self.bn3 = nn.BatchNorm1d(third)
+        self.fc1 = nn.Linear(third, HEAD, bias=False)
+        self.bn4 = nn.BatchNorm1d(HEAD)
+        self.fc2 = nn.Linear(HEAD, num_classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.conv1(x.mT)))
+        x = F.relu(self.bn2(self.conv2(x)))
+        x = F.relu(pool(self.bn3(self.conv3(x))))  # (N, 256); ReLU and maximum commute
+        logits: Tensor = self.fc2(F.relu(self.bn4(self.fc1(x))))
+        return logits
+
+
+def small_pointnet(num_classes: int = 10) -> SmallPointNet:
+    """A `SmallPointNet` with fresh weights."""
+    return SmallPointNet(num_classes)
