@@ -11,32 +11,36 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ctta.errors import InputError
 from ctta.files import reading
 
 Picture: TypeAlias = NDArray[np.uint8]  # (H, W, 3)
 
-PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp")
+PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
+DEEP_GREY = ("I", "I;16", "I;16B", "I;16L")  # 16 bits a pixel
 RESIZE, CROP = 256, 224  # what the public ImageNet-C was made from
 QUALITY = 85  # of its JPEG files
 
 
-def pictures_below(root: Path) -> Iterator[str]:
+def files_below(root: Path, suffixes: tuple[str, ...] = PICTURES) -> Iterator[str]:
     """Relative paths, with slashes; hidden files and folders are left out."""
     for folder, folders, files in os.walk(root, followlinks=True):
         folders[:] = [name for name in folders if not name.startswith((".", "__"))]
         here = "".join(f"{part}/" for part in Path(folder).relative_to(root).parts)
         for name in files:
-            if os.path.splitext(name)[1].lower() in PICTURES and not name.startswith("."):
+            if os.path.splitext(name)[1].lower() in suffixes and not name.startswith("."):
                 yield here + name
 
 
-def read_picture(path: Path) -> Picture:
-    """RGB, whatever the file holds."""
-    with reading(path, "an image"), Image.open(path) as picture:
-        return np.asarray(picture.convert("RGB"))
+def read_picture(path: Path, *, upright: bool = False) -> Picture:
+    """RGB, whatever the file holds. A camera's note of how it was held counts where `upright` is wanted."""
+    with reading(path, "an image"), Image.open(path) as stored:
+        picture = ImageOps.exif_transpose(stored) if upright else stored
+        if picture.mode in DEEP_GREY:
+            picture = Image.fromarray((np.asarray(picture) // 257).astype(np.uint8))
+        return np.asarray((picture.convert("RGBA") if picture.mode == "P" else picture).convert("RGB"))
 
 
 def picture_size(path: Path) -> tuple[int, int]:

@@ -15,7 +15,6 @@ import csv
 import hashlib
 import json
 import logging
-import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ctta import experiment as experiments
 from ctta import report as reports
@@ -39,6 +38,7 @@ from ctta.methods import METHODS
 from ctta.models import find
 from ctta.models.load import PROVIDERS
 from ctta.models.weights import read_metadata
+from ctta.pictures import PICTURES, Fit, files_below, read_picture
 from ctta.records import Cell, Done, Record, Run, RunFolder
 from ctta.runner import Gallery, PeakMemory, environment, take
 from ctta.streams import Batch
@@ -47,10 +47,8 @@ from ctta.streams.stream import to_tensor
 
 log = logging.getLogger("ctta")
 
-PICTURES = (".jpg", ".jpeg", ".png", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
 CLOUD = ".npy"
 ARRAYS = (".npz", ".npy")
-DEEP_GREY = ("I", "I;16", "I;16B", "I;16L")  # 16 bits a pixel
 READERS = 2  # batches that are read ahead, each in a thread
 DOMAIN = "all"  # nobody says where one ends
 SMALLEST = 2  # points of a cloud
@@ -338,7 +336,7 @@ def open_samples(path: Path, size: int | None = None) -> Samples:
         return _from_array(path, size)
     if not path.is_dir():
         raise InputError(f"{path} is no folder of samples and no array ({' '.join(ARRAYS)}). Give one of these.")
-    found = sorted(_below(path), key=natural)
+    found = sorted(files_below(path, (*PICTURES, CLOUD)), key=natural)
     pictures, clouds = ([name for name in found if _suffix(name) in kinds] for kinds in (PICTURES, (CLOUD,)))
     if pictures and clouds:
         raise InputError(f"{path} holds {len(pictures)} images and {len(clouds)} clouds (.npy). Part them.")
@@ -365,18 +363,7 @@ def natural(name: str) -> list[tuple[int, int, str]]:
 
 def read_image(path: Path, size: int | None = None) -> Sample:
     """uint8 (H, W, 3), upright; with a size, the shorter side is resized to it and the middle square cut out."""
-    with Image.open(path) as stored:
-        picture = ImageOps.exif_transpose(stored)
-        if picture.mode in DEEP_GREY:
-            picture = Image.fromarray((np.asarray(picture) // 257).astype(np.uint8))
-        picture = (picture.convert("RGBA") if picture.mode == "P" else picture).convert("RGB")
-    if size is not None and picture.size != (size, size):
-        scale = size / min(picture.size)
-        width, height = (max(size, round(scale * side)) for side in picture.size)
-        left, top = (width - size) // 2, (height - size) // 2
-        picture = picture.resize((width, height), Image.Resampling.BILINEAR)
-        picture = picture.crop((left, top, left + size, top + size))
-    return np.asarray(picture)
+    return Fit(size, size)(read_picture(path, upright=True))
 
 
 def read_cloud(path: Path) -> Sample:
@@ -419,13 +406,6 @@ def _cloud_at(array: NDArray[Any], row: int) -> Sample:
 
 def _image_at(array: NDArray[Any], row: int) -> Sample:
     return np.asarray(array[row])
-
-
-def _below(root: Path) -> Iterator[str]:
-    """Relative paths of all files; what is hidden is left out."""
-    for folder, folders, names in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        yield from (Path(folder, name).relative_to(root).as_posix() for name in names if not name.startswith("."))
 
 
 def _suffix(name: str) -> str:

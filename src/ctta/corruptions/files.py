@@ -44,8 +44,8 @@ from ctta.pictures import (
     RESIZE,
     Picture,
     centre_crop,
+    files_below,
     picture_size,
-    pictures_below,
     read_picture,
     resize_shorter,
     to_jpeg,
@@ -466,7 +466,7 @@ def _of_arrays(path: Path, images: NDArray[Any], labels: NDArray[Any] | None, cl
 
 
 def _read_folder(path: Path) -> Source:
-    names = sorted(map(Path, pictures_below(path)))
+    names = sorted(map(Path, files_below(path)))
     if not names:
         raise InputError(
             f"{path} holds no images ({' '.join(PICTURES)}), no test_batch (CIFAR-10) and no test (CIFAR-100): give "

@@ -19,7 +19,7 @@ import numpy as np
 
 from ctta.errors import CttaError, InputError
 from ctta.files import fingerprint, hashed, reading, some
-from ctta.pictures import PICTURES, Fit, Picture, pictures_below, read_picture
+from ctta.pictures import PICTURES, Fit, Picture, files_below, read_picture
 from ctta.streams.dataset import Data
 from ctta.streams.stream import Images, Labels, Rows
 
@@ -66,7 +66,7 @@ class Pictures:
 
 def listing(root: Path) -> list[str]:
     """All pictures in class folders, class/name, sorted."""
-    names = sorted(pictures_below(root))
+    names = sorted(files_below(root))
     if loose := [name for name in names if "/" not in name]:
         raise InputError(f"{root} holds pictures outside of class folders: {some(loose, 3)}. Move each to its class.")
     if not names:
