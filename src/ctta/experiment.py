@@ -21,18 +21,22 @@ from ctta.config import Config, setting
 from ctta.errors import ConfigError, nearest
 from ctta.layers import Normalized
 from ctta.methods import METHODS
-from ctta.models import MODELS, embedded_model, from_factory
+from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
 from ctta.models import load as load_model
 from ctta.records import Cell
 from ctta.streams import Data
 from ctta.streams import problems as data_problems
+
+EMBEDDED = {"embedded": embedded_model, "embedded_clouds": embedded_cloud_model}
 
 
 @dataclass(frozen=True)
 class Model(Config):
     """The source model."""
 
-    name: str | None = setting("embedded", "'embedded', a name from ctta.models.MODELS, or 'timm:...' and its like.")
+    name: str | None = setting(
+        "embedded", "'embedded', 'embedded_clouds', a name from ctta.models.MODELS, or 'timm:...' and its like."
+    )
     weights: str | None = setting(None, "The file with its weights; not for the embedded model.")
     factory: str | None = setting(None, "Any model: package.module:function, instead of a name.")
     mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
@@ -40,9 +44,9 @@ class Model(Config):
 
     def load(self) -> nn.Module:
         """The model, in eval mode, for images in [0, 1]."""
-        if self.name is not None and self.name != "embedded" and not self.factory:
+        if self.name is not None and self.name not in EMBEDDED and not self.factory:
             return load_model(self.name, self.weights, mean=self.mean, std=self.std)
-        model = from_factory(self.factory) if self.factory else embedded_model()
+        model = from_factory(self.factory) if self.factory else EMBEDDED[self.name or "embedded"]()
         if self.mean is not None and self.std is not None:
             model = Normalized(model, self.mean, self.std)
         return model.eval()
@@ -55,7 +59,7 @@ class Model(Config):
             else []
         )
         if self.factory is None:
-            known = [*MODELS, "embedded"]
+            known = [*MODELS, *EMBEDDED]
             if self.name is None:
                 found.append("Give a name or a factory.")
             elif self.name not in known and ":" not in self.name:
