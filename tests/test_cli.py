@@ -229,3 +229,20 @@ def test_the_demo(tmp_path):
     rows = {row["label"]: row["mean"]["mean"] for row in json.loads(out)["rows"]}
     assert set(rows) == {"Source", "BN Adapt", "TENT", "CoTTA", "DSS"}
     assert max(error for label, error in rows.items() if label != "Source") < 0.75 * rows["Source"]
+
+
+def test_the_cloud_demo(tmp_path):
+    """Two of its domains at a quarter of their size: the same report, clouds drawn, and adaptation helps."""
+    small = ("--set", "data.domains=[background, lidar]", "--set", "data.images=36", "--set", "method.views=2")
+    code, out, err = ctta("demo", "--clouds", "--out", tmp_path / "demo", "--json", *small)
+    assert code == 0, err
+    table = json.loads(out)
+    assert table["samples"] == "clouds"
+    rows = {row["label"]: row["mean"]["mean"] for row in table["rows"]}
+    assert set(rows) == {"Source", "BN Adapt", "TENT", "CoTTA", "DSS"}
+    assert max(error for label, error in rows.items() if label != "Source") < rows["Source"]
+    page = Path(table["report"]).read_text()
+    assert page.count("data:image/png;base64") >= 6
+    assert "of clouds" in page
+    with np.load(tmp_path / "demo" / "dss-s0.samples.npz") as samples:
+        assert samples["images"].shape[1:] == (96, 96, 3)

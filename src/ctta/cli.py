@@ -62,19 +62,21 @@ FIELD = ("field", "accepted", "default", "meaning")  # what `list` says of a set
 Every = Annotated[float, typer.Option(help="Seconds between checkpoints.", hidden=True)]
 
 
-@app.command(epilog="Example:  ctta demo --out runs/demo")
+@app.command(epilog="Examples:  ctta demo --out runs/demo    ctta demo --clouds")
 def demo(
     out: Out = None,
+    clouds: Annotated[bool, typer.Option("--clouds", help="Point clouds in place of images; under a minute.")] = False,
     fresh: Annotated[bool, typer.Option(help="Remove an earlier run in the folder first.")] = False,
     change: Set = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Five methods over fifteen corruptions on the embedded data; ends with a table and a page. About two minutes."""
-    out = out or Path("runs/demo")
+    name = "demo_clouds" if clouds else "demo"
+    out = out or Path("runs") / name
     if fresh and (out / "run.json").is_file():
         shutil.rmtree(out)
-    with as_file(files("ctta.assets").joinpath("demo.yaml")) as path:
+    with as_file(files("ctta.assets").joinpath(f"{name}.yaml")) as path:
         experiment = experiments.load(path, change or [])
     _execute(experiment, RunFolder(out), quiet=quiet, as_json=as_json, every=30.0)
 

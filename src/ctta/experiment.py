@@ -23,7 +23,7 @@ from ctta.errors import ConfigError, nearest
 from ctta.execution import Execution
 from ctta.layers import Normalized
 from ctta.methods import METHODS
-from ctta.models import MODELS, embedded_model, from_factory
+from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
 from ctta.models import load as load_model
 from ctta.records import Cell
 from ctta.streams import Data
@@ -44,12 +44,16 @@ BESIDES = (
     ("model", "tolerance"),
 )
 
+EMBEDDED = {"embedded": embedded_model, "embedded_clouds": embedded_cloud_model}
+
 
 @dataclass(frozen=True)
 class Model(Config):
     """The source model."""
 
-    name: str | None = setting("embedded", "'embedded', a name from ctta.models.MODELS, or 'timm:...' and its like.")
+    name: str | None = setting(
+        "embedded", "'embedded', 'embedded_clouds', a name from ctta.models.MODELS, or 'timm:...' and its like."
+    )
     weights: str | None = setting(None, "The file with its weights; not for the embedded model.")
     factory: str | None = setting(None, "Any model: package.module:function or file.py:function, instead of a name.")
     mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
@@ -67,9 +71,9 @@ class Model(Config):
         """The model, in eval mode, for images in [0, 1]."""
         if self.factory:
             return from_factory(self.factory, self.weights, mean=self.mean, std=self.std)
-        if self.name is not None and self.name != "embedded":
+        if self.name is not None and self.name not in EMBEDDED:
             return load_model(self.name, self.weights, mean=self.mean, std=self.std)
-        model = embedded_model()
+        model = EMBEDDED[self.name or "embedded"]()
         if self.mean is not None and self.std is not None:
             model = Normalized(model, self.mean, self.std)
         return model.eval()
@@ -82,12 +86,12 @@ class Model(Config):
             else []
         )
         if self.factory is None:
-            known = [*MODELS, "embedded"]
+            known = [*MODELS, *EMBEDDED]
             if self.name is None:
                 found.append("Give a name or a factory.")
             elif self.name not in known and ":" not in self.name:
                 found.append(f"There is no model {self.name!r}. {nearest(self.name, known)}")
-            if self.name == "embedded" and self.weights is not None:
+            if self.name in EMBEDDED and self.weights is not None:
                 found.append("The embedded model comes with its weights. Its network is called 'small_resnet'.")
         return found
 

@@ -43,11 +43,13 @@ from ctta.records import Cell, Done, Record, Run, RunFolder
 from ctta.runner import Gallery, PeakMemory, environment, take
 from ctta.streams import Batch
 from ctta.streams.embedded import fashion_mnist
+from ctta.streams.embedded_clouds import SOLIDS
 from ctta.streams.stream import to_tensor
 
 log = logging.getLogger("ctta")
 
 CLOUD = ".npy"
+EMBEDDED = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}
 ARRAYS = (".npz", ".npy")
 READERS = 2  # batches that are read ahead, each in a thread
 DOMAIN = "all"  # nobody says where one ends
@@ -279,7 +281,7 @@ def plan_adaptation(
     }
     made = _checked(about, method, batch, size)  # an experiment whose data are yet to come
     if size is None and not own:
-        size = find("small_resnet" if model == "embedded" else model).input_size
+        size = find(EMBEDDED.get(model, model)).input_size
     samples = open_samples(Path(path), size)
     (cell,) = made.cells((batch, *samples.shape))
     kind = METHODS[method]
@@ -318,8 +320,8 @@ def _class_names(model: str, weights: str | None, path: Path | str | None) -> tu
             raise InputError(
                 f"{path} cannot be read ({error}). Give a text file, the name of a class a line."
             ) from error
-    if model == "embedded":
-        return fashion_mnist()[2]
+    if model in EMBEDDED:
+        return fashion_mnist()[2] if model == "embedded" else tuple(SOLIDS)
     about = read_metadata(weights) if weights else {}
     return tuple(json.loads(about["classes"])) if "ctta" in about else ()
 

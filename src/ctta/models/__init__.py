@@ -9,7 +9,7 @@ from types import MappingProxyType
 from ctta.models.cifar_resnet import cifar_resnet
 from ctta.models.dgcnn import dgcnn
 from ctta.models.entry import Checkpoint, ModelEntry
-from ctta.models.load import embedded_model, find, from_factory, identify, load, weights_hash
+from ctta.models.load import embedded_cloud_model, embedded_model, find, from_factory, identify, load, weights_hash
 from ctta.models.pointnet import pointnet, vanilla_pointnet
 from ctta.models.resnet import resnet18, resnet50
 from ctta.models.resnext import resnext29
@@ -22,6 +22,7 @@ __all__ = [
     "MODELS",
     "Checkpoint",
     "ModelEntry",
+    "embedded_cloud_model",
     "embedded_model",
     "find",
     "from_factory",
@@ -143,6 +144,6 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         "pointnet_stn": ModelEntry(partial(pointnet, transforms="input"), 40, *RAW, 1024, *FXIA22, clouds=True),
         "pointnet_vanilla": ModelEntry(vanilla_pointnet, 40, *RAW, 1024, *WANG_POINTNET, clouds=True),
         "dgcnn": ModelEntry(dgcnn, 40, *RAW, 1024, *WANG, clouds=True),
-        "small_pointnet": ModelEntry(small_pointnet, 10, *RAW, 512, *EMBEDDED_CLOUDS, clouds=True),
+        "small_pointnet": ModelEntry(small_pointnet, 12, *RAW, 1024, *EMBEDDED_CLOUDS, clouds=True),
     }
 )

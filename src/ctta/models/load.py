@@ -20,6 +20,7 @@ import ctta.models  # for its table, which is read when a function is called
 from ctta.errors import ConfigError, ModelError, nearest
 from ctta.layers import Normalized
 from ctta.models.entry import Checkpoint, ModelEntry
+from ctta.models.small_pointnet import small_pointnet
 from ctta.models.small_resnet import small_resnet
 from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
 
@@ -84,6 +85,14 @@ def embedded_model() -> nn.Module:
     """The small ResNet that comes with the package, trained on Fashion-MNIST; its normalisation is inside."""
     model = small_resnet()
     with as_file(files("ctta.assets").joinpath("fashion_resnet.safetensors")) as path:
+        model.load_state_dict(load_file(path))
+    return model.eval()
+
+
+def embedded_cloud_model() -> nn.Module:
+    """The small PointNet that comes with the package, trained on the generated solids of `embedded_clouds`."""
+    model = small_pointnet()
+    with as_file(files("ctta.assets").joinpath("solids_pointnet.safetensors")) as path:
         model.load_state_dict(load_file(path))
     return model.eval()
 

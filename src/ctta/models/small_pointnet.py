@@ -10,14 +10,14 @@ from torch import Tensor, nn
 
 from ctta.models.pointnet import pool
 
-WIDTHS = (32, 64, 256)  # shared layers
+WIDTHS = (32, 64, 128)  # shared layers
 HEAD = 64
 
 
 class SmallPointNet(nn.Module):
     """Clouds (N, P, 3) to logits (N, C): three shared layers, the maximum over points, two linear layers."""
 
-    def __init__(self, num_classes: int = 10) -> None:
+    def __init__(self, num_classes: int = 12) -> None:
         super().__init__()
         first, second, third = WIDTHS
         self.conv1 = nn.Conv1d(3, first, 1, bias=False)
@@ -33,11 +33,11 @@ class SmallPointNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.conv1(x.mT)))
         x = F.relu(self.bn2(self.conv2(x)))
-        x = F.relu(pool(self.bn3(self.conv3(x))))  # (N, 256); ReLU and maximum commute
+        x = F.relu(pool(self.bn3(self.conv3(x))))  # (N, 128); ReLU and maximum commute
         logits: Tensor = self.fc2(F.relu(self.bn4(self.fc1(x))))
         return logits
 
 
-def small_pointnet(num_classes: int = 10) -> SmallPointNet:
+def small_pointnet(num_classes: int = 12) -> SmallPointNet:
     """A `SmallPointNet` with fresh weights."""
     return SmallPointNet(num_classes)
