@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
+HEIGHTS = (5, -11, 15, -21)  # of labels beside their points, in turn: neighbours stay apart
 SAME_ERROR = {"CoTTA, reference": "CoTTA"}  # the same maths, so the same error
 
 
@@ -29,14 +32,18 @@ def draw_chart(result: Mapping[str, Any], errors: Path, folder: Path) -> list[Pa
     figure = Figure(figsize=(7, 4.5), layout="constrained")
     axes = figure.add_subplot()
     axes.set_xscale("log")
-    for label, (cost, error) in points(result["rows"], errors).items():
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    by_cost = sorted(points(result["rows"], errors).items(), key=lambda item: item[1])
+    for (label, (cost, error)), height in zip(by_cost, itertools.cycle(HEIGHTS), strict=False):
         axes.plot(cost, error, "o", color="tab:red" if label.startswith("DSS") else "tab:blue")
-        axes.annotate(label, (cost, error), xytext=(5, 4), textcoords="offset points", fontsize=8)
+        axes.annotate(label, (cost, error), xytext=(4, height), textcoords="offset points", fontsize=8)
     axes.set_xlabel("time a batch, in plain forward passes")
     axes.set_ylabel("mean error, %")
     axes.set_title(f"{result['title']}, batch {result['shape'][0]}; errors: {errors.name}", fontsize=10)
     axes.grid(alpha=0.3)
-    axes.margins(x=0.12)
+    axes.margins(x=0.2, y=0.12)
     paths = [folder / f"cost_error.{kind}" for kind in ("svg", "png")]
     for path in paths:
         figure.savefig(path, dpi=150)

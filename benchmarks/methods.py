@@ -18,7 +18,7 @@ import copy
 import json
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -254,8 +254,11 @@ def take_turn(make: Make, patience: float) -> Turn:
 
 
 def warm_up(model: nn.Module, x: Tensor) -> None:
-    """One pass forward and back on a copy: libraries are loaded and threads started before anything is measured."""
-    copy.deepcopy(model)(x).sum().backward()
+    """A training step on a copy: libraries are loaded and threads started before anything is measured."""
+    twin = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(twin.parameters(), fused=True)
+    twin(x).sum().backward()
+    optimizer.step()
 
 
 @torch.no_grad()
@@ -304,8 +307,8 @@ def measure(
             peak_megabytes=megabytes,
             peak_ratio=megabytes * MEGABYTE / size,
             passes_ratio=seconds[label] / (forward * (views + 1)) if teacher else None,
-            views_share=median(turn.views_share for turn in taken) if teacher else None,
-            updates_share=median(turn.updates_share for turn in taken) if teacher else None,
+            views_share=known_median(turn.views_share for turn in taken),
+            updates_share=known_median(turn.updates_share for turn in taken),
             reference_ratio=seconds[label] / seconds[REFERENCE] if teacher and REFERENCE in seconds else None,
         )
 
@@ -318,6 +321,12 @@ def measure(
         "plain_peak_megabytes": plain_peak,
         "rows": [asdict(row(label)) for label in made],
     }
+
+
+def known_median(values: Iterable[float | None]) -> float | None:
+    """The median of what was measured, if anything was."""
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def goals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
