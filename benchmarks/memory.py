@@ -1,0 +1,104 @@
+"""What DSS holds between batches: student, teacher, source weights, optimiser state; and within one, a chunk of views.
+
+Two ways to count: the parts of the adapter one by one, and every tensor alive in the process beyond those that were
+there before it. If something else were kept, the second would be larger than the sum of the first.
+"""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+from torch import Tensor, nn
+
+from ctta import DSS
+from ctta.randomness import Randomness
+from ctta.runner import PeakMemory
+from ctta.views import Views, default_views
+
+MEGABYTE = 2**20
+
+
+def tensor_bytes(tensors: Iterable[Tensor]) -> int:
+    """The memory behind the tensors; what they share counts once."""
+    storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
+    return sum(storages.values())
+
+
+def network_bytes(network: nn.Module) -> int:
+    """Parameters and buffers."""
+    return tensor_bytes([*network.parameters(), *network.buffers()])
+
+
+def alive() -> list[Tensor]:
+    """Every tensor that Python can reach."""
+    gc.collect()
+    return [thing for thing in gc.get_objects() if issubclass(type(thing), Tensor)]
+
+
+class CountedViews:
+    """Views that know how many of them were there at once."""
+
+    def __init__(self, views: Views) -> None:
+        self.views, self.most = views, 0
+        self.made: list[weakref.ref[Tensor]] = []
+
+    def __call__(self, x: Tensor, random: Randomness) -> Tensor:
+        view = self.views(x, random)
+        self.made = [one for one in self.made if one() is not None]
+        self.made.append(weakref.ref(view))
+        self.most = max(self.most, len(self.made))
+        return view
+
+
+def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
+    """DSS after a batch: each part, all tensors and the peak, as multiples of the model's bytes; and views at once."""
+    before = tensor_bytes(alive())
+    peak = PeakMemory()
+    views = CountedViews(default_views(x, "batch"))
+    adapter = DSS(model, preset=DSS.preset_name(None, x.shape), views=views, **fields)
+    adapter.step(x)
+    megabytes = peak.megabytes()
+    assert adapter.optimizer is not None
+    slots = [value for state in adapter.optimizer.state.values() for value in state.values()]
+    gradients = [parameter.grad for parameter in adapter.parameters() if parameter.grad is not None]
+    parts = {
+        "source weights": network_bytes(adapter.source_model),
+        "student": network_bytes(adapter.student),
+        "teacher": network_bytes(adapter.teacher),
+        "optimiser state": tensor_bytes(slots),
+        "gradients": tensor_bytes(gradients),
+        "threshold, counters, their start": tensor_bytes([*adapter.buffers(recurse=False), *adapter._initial]),
+    }
+    size = network_bytes(model)
+    return {
+        "batch": len(x),
+        "model_megabytes": size / MEGABYTE,
+        "parts": {name: count / size for name, count in parts.items()},
+        "held": sum(parts.values()) / size,
+        "alive": (tensor_bytes(alive()) - before) / size,
+        "peak": megabytes * MEGABYTE / size,
+        "views": adapter.config.views,
+        "views_in_a_pass": adapter.execution.views_in_a_pass(x),
+        "views_at_once": views.most,
+        "view": tensor_bytes([x]) / size,
+    }
+
+
+def show(result: dict[str, Any]) -> Table:
+    """The table."""
+    title = f"Memory of DSS, WRN-28-10 ({result['model_megabytes']:.0f} MB), batch {result['batch']}, in models"
+    table = Table("what", "x model", title=title)
+    for name, value in result["parts"].items():
+        table.add_row(name, f"{value:.3f}")
+    table.add_section()
+    table.add_row("sum of these", f"{result['held']:.3f}")
+    table.add_row("all tensors alive after a batch", f"{result['alive']:.3f}")
+    most, together = result["views_at_once"], result["views_in_a_pass"]
+    text = f"views at once: {most} of {result['views']} ({together} in a pass)"
+    table.add_row(text, f"{most * result['view']:.3f}")
+    table.add_row("peak within a batch, activations and all", f"{result['peak']:.3f}")
+    return table

@@ -1,0 +1,158 @@
+"""The cost of methods is measured as said, and the reference CoTTA it is compared with is CoTTA."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import ctta
+from benchmarks import memory, methods
+from benchmarks.cost_chart import draw_chart, points
+from benchmarks.reference_cotta import ReferenceCoTTA
+from networks import make_batch, make_network, make_stream
+
+LABELS = ("TENT", "EATA", "DSS", "DSS, bfloat16", "DSS, lean, bfloat16", methods.REFERENCE)
+
+
+@pytest.fixture(scope="module")
+def measured() -> dict:
+    network, x = make_network("image_bn").eval(), make_batch("image_bn", 8, 0)
+    made = methods.subjects(network, x, 3)
+    return methods.measure({label: made[label] for label in LABELS}, network, x, rounds=1, views=3, patience=0)
+
+
+def test_reference_is_cotta_where_nothing_is_random():
+    # Mirrored views, so that teacher and student differ from the start: else all gradients would be rounding errors.
+    network, stream = make_network("image_bn").double(), [x.double() for x in make_stream("image_bn", 4)]
+    confidence = [ctta.BNAdapt(network)(x).softmax(1).amax(1).mean().item() for x in stream]
+    settings = {"lr": 1e-2, "ema": 0.9, "gate": sum(confidence) / 4, "restore": 0.0}
+    ours = ctta.CoTTA(
+        network,
+        preset="cifar10",
+        views=lambda x, random: x.flip(3),
+        execution=ctta.Execution(channels_last=False),
+        **settings,
+    )
+    reference = ReferenceCoTTA(network, views=2, view=lambda x: x.flip(3), **settings)
+    opened = []
+    for x in (stream[i] for i in (confidence.index(min(confidence)), 0, 1, 2, 3)):
+        step = ours.step(x)
+        torch.testing.assert_close(reference(x), step.logits, atol=1e-8, rtol=1e-8)
+        opened.append(bool(step.info["views"]))
+    assert opened[0]
+    assert not all(opened)
+    moved = (ours.student.head.weight - network.head.weight).abs().max().item()
+    assert moved > 0.01  # it has learned
+
+
+def test_reference_restores_the_share_it_says():
+    network = nn.Sequential(nn.Conv2d(3, 64, 3), nn.BatchNorm2d(64), nn.Flatten(), nn.Linear(64 * 36, 10))
+    reference = ReferenceCoTTA(network, views=1, restore=0.25)
+    with torch.no_grad():
+        for parameter in reference.student.parameters():
+            parameter.add_(1)
+    torch.manual_seed(0)
+    reference.restore()
+    pairs = zip(reference.student.parameters(), network.parameters(), strict=True)
+    back = torch.cat([(one == other).flatten() for one, other in pairs])
+    assert len(back) > 20_000
+    assert back.float().mean().item() == pytest.approx(0.25, abs=0.02)
+
+
+def test_reference_makes_every_view_even_behind_a_closed_gate():
+    seen = []
+
+    def view(x: Tensor) -> Tensor:
+        seen.append(x)
+        return x
+
+    ReferenceCoTTA(make_network("image_bn"), views=5, gate=0.0, view=view)(make_batch("image_bn", 8, 0))
+    assert len(seen) == 5
+
+
+def test_rows_count_passes_and_take_ratios(measured: dict):
+    rows = {row["label"]: row for row in measured["rows"]}
+    assert list(rows) == list(LABELS)
+    passes = {label: (row["forwards"], row["backwards"]) for label, row in rows.items()}
+    # DSS: student, source and 3 views; lean: 7 views and the plain batch. Public code: the plain batch always.
+    expected = [(1, 1), (1, 1), (5, 1), (5, 1), (10, 1), (6, 1)]
+    assert passes == dict(zip(LABELS, expected, strict=True))
+    for label, row in rows.items():
+        assert row["forward_ratio"] == pytest.approx(row["seconds"] / measured["plain_seconds"])
+        assert row["images_per_second"] == pytest.approx(8 / row["seconds"])
+        for share in ("passes_ratio", "views_share", "updates_share", "reference_ratio"):
+            assert (row[share] is None) == (label in ("TENT", "EATA")), (label, share)
+    dss = rows["DSS"]
+    assert dss["passes_ratio"] == pytest.approx(dss["forward_ratio"] / 4)
+    assert dss["reference_ratio"] == pytest.approx(dss["seconds"] / rows[methods.REFERENCE]["seconds"])
+    assert 0 < dss["updates_share"] < 1
+    assert json.loads(json.dumps(measured)) == measured
+
+
+def test_every_method_is_a_subject():
+    network, x = make_network("pointnet_bn").eval(), make_batch("pointnet_bn", 8, 0)
+    made = methods.subjects(network, x, 1)
+    assert {name for name, _ in made.values()} == set(ctta.METHODS)
+    assert methods.REFERENCE not in made  # it has views of images alone
+
+
+def test_stopwatch_shares_by_hand(monkeypatch: pytest.MonkeyPatch):
+    ticks = iter([0.0, 1.0, 5.0, 9.0])
+    monkeypatch.setattr(methods.time, "perf_counter", lambda: next(ticks))
+    watch = methods.Stopwatch()
+    watch.timed("views", int)()  # one second
+    watch.timed("teacher", int)()  # four
+    assert watch.share("views", "teacher") == 0.25
+    assert watch.share("updates", "teacher") is None
+
+
+def test_goals_compare_with_their_limits(measured: dict):
+    rows = [{**row, "passes_ratio": 0.7, "views_share": 0.15} for row in measured["rows"]]
+    met = {goal["text"]: goal["met"] for goal in methods.goals(rows)}
+    assert met["float32, time over 33 plain passes"]
+    assert not met["bfloat16, time over 33 plain passes"]
+    assert met["views over the teacher's passes"]
+
+
+def test_memory_of_dss_is_the_sum_of_its_parts():
+    network, x = make_network("image_bn").eval(), make_batch("image_bn", 8, 0)
+    result = memory.measure(network, x, gate=1.0, execution=ctta.Execution(chunk=4))
+    parts = result["parts"]
+    assert parts["source weights"] == parts["student"] == parts["teacher"] == 1
+    values = sum(parameter.numel() for parameter in network.parameters())
+    counts = len(list(network.parameters()))
+    assert parts["optimiser state"] == pytest.approx((2 * values + counts) * 4 / memory.network_bytes(network))
+    assert parts["gradients"] == 0
+    assert result["alive"] == pytest.approx(result["held"], rel=0.01)
+    assert 4 <= result["views_at_once"] <= 8  # those of one pass, and of the next while it is made
+
+
+def test_counted_bytes_are_counted_once():
+    x = torch.zeros(10, dtype=torch.float32)
+    assert memory.tensor_bytes([x, x[2:], x.view(2, 5)]) == 40
+    assert memory.tensor_bytes([x, x.clone()]) == 80
+
+
+def test_chart_pairs_labels_and_is_written(tmp_path):
+    table = tmp_path / "errors.csv"
+    table.write_text("label,method,mean\nCoTTA,cotta,25.5\nDSS lean,dss,25.4\nDSS (8 views),dss,25.6\nTENT,tent,\n")
+    costs = {"CoTTA": 36.0, "DSS": 36.0, "DSS, lean": 10.0, "TENT": 2.0, methods.REFERENCE: 85.0}
+    rows = [{"label": label, "forward_ratio": cost} for label, cost in costs.items()]
+    assert points(rows, table) == {
+        "CoTTA": (36.0, 25.5),
+        "DSS, lean": (10.0, 25.4),
+        methods.REFERENCE: (85.0, 25.5),
+    }
+    paths = draw_chart({"title": "ResNet-20", "shape": [200], "rows": rows}, table, tmp_path)
+    assert [path.name for path in paths] == ["cost_error.svg", "cost_error.png"]
+    assert paths[0].read_text().count("<!-- DSS, lean -->") == 1
+
+
+def test_chart_refuses_another_table(tmp_path):
+    table = tmp_path / "other.csv"
+    table.write_text("preset,corruption\ncifar,fog\n")
+    with pytest.raises(SystemExit, match="no columns 'label' and 'mean'"):
+        points([], table)
