@@ -368,10 +368,10 @@ class Adapter(nn.Module, ABC):
                 yield self.run(network, view)
             return
         views = self.make_views(x, count)
-        while chunk := list(itertools.islice(views, together)):
-            with layers.grouped_statistics(network, len(chunk)):
-                logits = self.run(network, torch.cat(chunk))
-            yield from logits.chunk(len(chunk))
+        for size in (min(together, count - start) for start in range(0, count, together)):
+            with layers.grouped_statistics(network, size):
+                logits = self.run(network, torch.cat(list(itertools.islice(views, size))))
+            yield from logits.chunk(size)
 
     def find_head(self) -> int:
         """Settle which layer is the head; gives how many features go into it."""
