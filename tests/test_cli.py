@@ -12,7 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import load_file
 
 from ctta import METHODS
 from ctta.corruptions import NAMES
@@ -28,7 +30,8 @@ SPEC = {
 
 def start(*arguments, **options):
     code = "from ctta.cli import main; main()"
-    environment = {**os.environ, "PYTHONPATH": str(TESTS), "COLUMNS": "160"}
+    python_path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": python_path, "COLUMNS": "160"}
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, arguments)],
         env=environment,
@@ -55,7 +58,7 @@ def spec(tmp_path):
 def test_help_has_an_example_for_every_verb():
     code, out, _ = ctta("--help")
     assert code == 0
-    for verb in ("demo", "run", "report", "list", "corrupt", "check"):
+    for verb in ("demo", "run", "report", "adapt", "train", "list", "corrupt", "check"):
         assert verb in out
         code, page, _ = ctta(verb, "--help")
         assert code == 0
@@ -157,6 +160,56 @@ def test_a_corrupted_set_runs_as_a_stream(tmp_path):
     code, out, err = ctta("run", tmp_path / "s.yaml", "--out", tmp_path / "run", "--json")
     assert code == 0, err
     assert json.loads(out)
+
+
+def test_adapt_answers_without_labels(tmp_path):
+    (tmp_path / "photos").mkdir()
+    for name in ("a10", "a2"):
+        Image.fromarray(np.full((40, 30, 3), 90, np.uint8)).save(tmp_path / "photos" / f"{name}.png")
+    (tmp_path / "photos" / "bad.jpg").write_text("a web page")
+    (tmp_path / "model.py").write_text("from tiny import network as make\n")
+    words = ("adapt", f"{tmp_path}/model.py:make", tmp_path / "photos", "-o", tmp_path / "out.csv", "--size", "32")
+    code, out, err = ctta(*words, "--method", "tent", "--report", tmp_path / "run", "--set", "lr=0.01")
+    assert code == 0, err
+    assert "2 samples in" in out
+    assert "1 could not be read" in out
+    assert "preset 'cifar10' by input (3, 32, 32)" in err
+    assert "This stream has no labels" in (tmp_path / "run" / "report.html").read_text()
+    lines = (tmp_path / "out.csv").read_text().splitlines()
+    assert [line.partition(",")[0] for line in lines] == ["file", "a2.png", "a10.png", "bad.jpg"]
+    code, _, err = ctta(*words)
+    assert code == 2
+    assert "--force" in err
+    code, _, err = ctta(*words, "--force", "--method", "dsss", "--mean", ".5", "--batch", "0")
+    assert code == 2
+    assert all(part in err for part in ("Did you mean 'dss'?", "mean and std belong together", "batch must be"))
+
+
+def test_a_killed_training_goes_on(tmp_path):
+    spec = {
+        "data": {"dataset": "embedded", "images": 400},
+        "model": {"factory": "tiny:network"},
+        "train": {"epochs": 60, "batch": 20},
+    }
+    (tmp_path / "train.yaml").write_text(json.dumps(spec))
+    words = ("train", tmp_path / "train.yaml", "-q", "--checkpoint-seconds", "0", "-o")
+    process = start(*words, tmp_path / "a.safetensors")
+    deadline = time.monotonic() + 60
+    while not (tmp_path / "a.jsonl").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+    process.communicate()
+    assert (tmp_path / "a.checkpoint").exists()
+    assert not (tmp_path / "a.safetensors").exists()
+    for name in ("a", "b"):
+        code, out, err = ctta(*words, tmp_path / f"{name}.safetensors")
+        assert code == 0, err
+        assert "train error" in out
+    one, two = (load_file(tmp_path / f"{name}.safetensors") for name in ("a", "b"))
+    assert all(torch.equal(one[key], two[key]) for key in one)
+    code, _, err = ctta(*words, tmp_path / "a.safetensors", "--set", "train.epoch=3")
+    assert code == 2
+    assert "Did you mean 'epochs'?" in err
 
 
 @pytest.mark.slow

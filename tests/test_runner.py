@@ -161,7 +161,7 @@ def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path
     out = tmp_path / "killed"
     code = "from ctta.cli import main; main()"
     arguments = ["run", str(file), "--out", str(out), "--quiet", "--checkpoint-seconds", "0.05"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS)}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     chance, killed = random.Random(1), 0
     for attempt in range(40):
         process = subprocess.Popen([sys.executable, "-c", code, *arguments], env=environment, stdout=subprocess.DEVNULL)

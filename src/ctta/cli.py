@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import yaml
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -30,6 +31,7 @@ import ctta
 from ctta import experiment as experiments
 from ctta import report as reports
 from ctta import runner, tables
+from ctta import train as trainer
 from ctta.corruptions import NAMES, PAPER
 from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
 from ctta.errors import ConfigError, CttaError, nearest
@@ -38,6 +40,7 @@ from ctta.methods import METHODS
 from ctta.models import MODELS
 from ctta.records import RunFolder
 from ctta.streams import DATASETS, open_stream
+from ctta.unlabelled import plan_adaptation
 
 app = typer.Typer(
     name="ctta",
@@ -96,6 +99,93 @@ def report(
 ) -> None:
     """Make table and page again from what a run folder holds."""
     _show(RunFolder(folder), as_json=as_json)
+
+
+@app.command(epilog="Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos")
+def adapt(
+    model: Annotated[
+        str,
+        typer.Argument(help="embedded, a name from `ctta list models`, timm:... and its like, or file.py:function."),
+    ],
+    folder: Annotated[Path, typer.Argument(help="Images without labels, or clouds: a folder, an .npz or an .npy.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The table of predictions.")] = Path("predictions.csv"),
+    method: Annotated[str, typer.Option(help="A name from `ctta list methods`.")] = "dss",
+    preset: Annotated[str | None, typer.Option(help="Settings of the method; by the input without it.")] = None,
+    change: Annotated[list[str] | None, typer.Option("--set", metavar="FIELD=VALUE", help="Change a setting.")] = None,
+    weights: Annotated[str | None, typer.Option(help="The file with the model's weights.")] = None,
+    mean: Annotated[str | None, typer.Option(help="The model's normalisation, if not inside: .485,.456,.406")] = None,
+    std: Annotated[str | None, typer.Option(help="The same: .229,.224,.225")] = None,
+    size: Annotated[int | None, typer.Option(help="Pixels: shorter side resized, middle square cut out.")] = None,
+    batch: Annotated[int, typer.Option(help="Samples in a batch, at most.")] = 64,
+    seed: Annotated[int, typer.Option(help="Seed of the method.")] = 0,
+    classes: Annotated[Path | None, typer.Option(help="Names of the classes: a text file, a line each.")] = None,
+    report: Annotated[Path | None, typer.Option(help="A folder for the records and the page.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier table and page.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Try a method on samples of your own, without labels: predictions as CSV, written batch by batch.
+
+    What cannot be read is left out, with a line that says why.
+    """
+    plan = plan_adaptation(
+        model,
+        folder,
+        method=method,
+        preset=preset,
+        changes=_fields(change or []),
+        weights=weights,
+        mean=_numbers(mean),
+        std=_numbers(std),
+        size=size,
+        batch=batch,
+        seed=seed,
+        classes=classes,
+    )
+    console, summary = Console(stderr=True), None
+    if not quiet:
+        console.print(plan.describe(), highlight=False, markup=False)
+    try:
+        with _bar(console, quiet) as bar:
+            task = bar.add_task(plan.cell.label, total=len(plan.samples))
+            for summary in plan.run(out, report, force=force, command=shlex.join(["ctta", *sys.argv[1:]])):
+                bar.update(task, completed=summary.done)
+    except KeyboardInterrupt:
+        done = 0 if summary is None else summary.done
+        console.print(f"\nStopped. {out} holds the first {done} of {len(plan.samples)} samples.")
+        raise typer.Exit(130) from None
+    assert summary is not None
+    lines = [*summary.describe(), f"Predictions: {out}"]
+    lines += [f"Report: {summary.page.resolve().as_uri()}"] if summary.page else []
+    for line in lines:
+        Console().print(line, soft_wrap=True, highlight=False, markup=False)
+
+
+@app.command(epilog="Example:  ctta train train.yaml -o model.safetensors --set train.epochs=30")
+def train(
+    settings: Annotated[Path, typer.Argument(help="A YAML file with the sections data, test, model and train.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="The weights; beside them, the log.")],
+    change: Set = None,
+    force: Annotated[bool, typer.Option("--force", help="Begin anew, over an earlier training.")] = False,
+    quiet: Quiet = False,
+    checkpoint_seconds: Every = 30.0,
+) -> None:
+    """Train a source model where none can be had. Stopped or killed, the same command goes on where it was."""
+    training = trainer.load(settings, change or [])
+    console, last = Console(stderr=True), None
+    try:
+        with _bar(console, quiet) as bar:
+            task = bar.add_task("starting", total=None)
+            for state in trainer.train(training, out, force=force, checkpoint_seconds=checkpoint_seconds):
+                bar.update(task, completed=state.done, total=state.total, description=f"loss {state.loss:.3f}")
+                if state.ended:
+                    last = state.ended
+                    bar.console.print(_epoch_line(last, training.train.epochs), highlight=False)
+    except KeyboardInterrupt:
+        console.print("\nStopped. The same command goes on from the last checkpoint.")
+        raise typer.Exit(130) from None
+    assert last is not None
+    how = f"test error {last.test_error:.2f} %" if last.test_error is not None else f"train error {last.error:.2f} %"
+    Console().print(f"{out}: {how}", soft_wrap=True, highlight=False, markup=False)
 
 
 @app.command("list", epilog="Examples:  ctta list methods    ctta list methods dss    ctta list corruptions")
@@ -179,6 +269,7 @@ def check(
 
 def main() -> None:
     """Errors that a user can mend are one message, not a traceback."""
+    sys.path.append(str(Path.cwd()))  # a factory may lie where the command is typed
     try:
         app()
     except CttaError as error:
@@ -241,6 +332,32 @@ class _Rate(ProgressColumn):
 
     def render(self, task: Task) -> Text:
         return Text(f"{task.speed:.1f}/s" if task.speed else "-/s")
+
+
+def _epoch_line(epoch: trainer.Epoch, epochs: int) -> str:
+    tested = "" if epoch.test_error is None else f"  test error {epoch.test_error:5.2f} %"
+    return f"epoch {epoch.epoch}/{epochs}  loss {epoch.loss:.4f}  train error {epoch.error:5.2f} %{tested}"
+
+
+def _fields(changes: Iterable[str]) -> dict[str, Any]:
+    """field=value, the value in YAML."""
+    made = {}
+    for text in changes:
+        name, equals, value = text.partition("=")
+        if not equals:
+            raise ConfigError(f"A setting reads field=value. Got {text!r}.")
+        made[name] = yaml.safe_load(value)
+    return made
+
+
+def _numbers(text: str | None) -> list[float] | None:
+    """Numbers with commas between them."""
+    try:
+        return None if text is None else [float(part) for part in text.split(",")]
+    except ValueError as error:
+        raise ConfigError(
+            f"mean and std are numbers with commas between them: .485,.456,.406. Got {text!r}."
+        ) from error
 
 
 def _plain_table(rows: Iterable[dict[str, Any]]) -> Table:

@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from ctta.errors import ConfigError, nearest
 
@@ -135,3 +135,18 @@ def _in_range(value: Any, metadata: Mapping[str, Any]) -> bool:
     if low is not None and (value < low or (value == low and metadata.get("open_low"))):
         return False
     return high is None or value <= high
+
+
+Kind = TypeVar("Kind", bound=Config)
+
+
+def section(kind: type[Kind], name: str, values: Any, problems: list[str]) -> Kind | None:
+    """One section of a YAML file; what is wrong with it goes to `problems`."""
+    if not isinstance(values, Mapping):
+        problems.append(f"{name} must be a mapping. Got {values!r}.")
+        return None
+    try:
+        return kind.make(values)
+    except ConfigError as error:
+        problems += [f"{name}: {line}" for line in str(error).splitlines()]
+        return None

@@ -17,7 +17,7 @@ import yaml
 from torch import nn
 
 from ctta.adapter import preset_by_input
-from ctta.config import Config, setting
+from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, nearest
 from ctta.layers import Normalized
 from ctta.methods import METHODS
@@ -38,15 +38,17 @@ class Model(Config):
         "embedded", "'embedded', 'embedded_clouds', a name from ctta.models.MODELS, or 'timm:...' and its like."
     )
     weights: str | None = setting(None, "The file with its weights; not for the embedded model.")
-    factory: str | None = setting(None, "Any model: package.module:function, instead of a name.")
+    factory: str | None = setting(None, "Any model: package.module:function or file.py:function, instead of a name.")
     mean: tuple[float, ...] | None = setting(None, "Mean of the model's own normalisation, if it is not inside it.")
     std: tuple[float, ...] | None = setting(None, "Standard deviation of the same.")
 
     def load(self) -> nn.Module:
         """The model, in eval mode, for images in [0, 1]."""
-        if self.name is not None and self.name not in EMBEDDED and not self.factory:
+        if self.factory:
+            return from_factory(self.factory, self.weights, mean=self.mean, std=self.std)
+        if self.name is not None and self.name not in EMBEDDED:
             return load_model(self.name, self.weights, mean=self.mean, std=self.std)
-        model = from_factory(self.factory) if self.factory else EMBEDDED[self.name or "embedded"]()
+        model = EMBEDDED[self.name or "embedded"]()
         if self.mean is not None and self.std is not None:
             model = Normalized(model, self.mean, self.std)
         return model.eval()
@@ -64,6 +66,10 @@ class Model(Config):
                 found.append("Give a name or a factory.")
             elif self.name not in known and ":" not in self.name:
                 found.append(f"There is no model {self.name!r}. {nearest(self.name, known)}")
+            if self.name in EMBEDDED and self.weights is not None:
+                found.append(
+                    "Embedded models come with their weights. Their networks are 'small_resnet' and 'small_pointnet'."
+                )
         return found
 
 
@@ -112,15 +118,20 @@ class Experiment:
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
     """Read a YAML file; overrides are `data.images=500`."""
+    return make(read_yaml(path, overrides), name=path.stem)
+
+
+def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+    """The sections of a YAML file."""
     try:
         data = yaml.safe_load(path.read_text())
     except FileNotFoundError as error:
-        raise ConfigError(f"There is no experiment {path}. Give the path of a YAML file.") from error
+        raise ConfigError(f"There is no file {path}. Give the path of a YAML file.") from error
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not YAML: {error}") from error
     if not isinstance(data, dict):
-        raise ConfigError(f"{path} must hold a mapping with 'data', 'model' and 'methods'. Got {type(data).__name__}.")
-    return make(override(data, overrides), name=path.stem)
+        raise ConfigError(f"{path} must hold a mapping with 'data', 'model' and so on. Got {type(data).__name__}.")
+    return override(data, overrides)
 
 
 def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
@@ -145,8 +156,8 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     problems: list[str] = []
     known = ("name", "data", "model", "methods", "seeds", "notes")
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
-    stream = _section(Data, "data", data.get("data", {}), problems)
-    model = _section(Model, "model", data.get("model", {}), problems)
+    stream = section(Data, "data", data.get("data", {}), problems)
+    model = section(Model, "model", data.get("model", {}), problems)
     problems += [f"data: {problem}" for problem in data_problems(stream)] if stream is not None else []
     problems += [f"model: {problem}" for problem in model.problems()] if model is not None else []
     methods = _methods(data.get("methods", list(METHODS)), problems)
@@ -157,17 +168,6 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
         raise ConfigError("\n".join(problems))
     notes = tuple(str(note) for note in data.get("notes", []))
     return Experiment(str(data.get("name", name)), stream, model, methods, tuple(seeds), notes)
-
-
-def _section(kind: type[Any], name: str, values: Any, problems: list[str]) -> Any:
-    if not isinstance(values, Mapping):
-        problems.append(f"{name} must be a mapping. Got {values!r}.")
-        return None
-    try:
-        return kind.make(values)
-    except ConfigError as error:
-        problems += [f"{name}: {line}" for line in str(error).splitlines()]
-        return None
 
 
 def _methods(entries: Any, problems: list[str]) -> tuple[Method, ...]:

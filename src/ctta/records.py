@@ -35,12 +35,12 @@ class Record:
     domain: str
     severity: int
     n: int  # samples in the batch
-    wrong: int
+    wrong: int  # -1 where labels are not known
     seconds: float  # of step(x) alone
     info: Mapping[str, float]  # loss, confidence, threshold, selected, views, skipped, forwards, backwards
     position: int = 0  # which domain of the stream, 0, 1, 2 ...; a name may come again
     selected: int | None = None  # how many samples were selected; none where the method selects nothing
-    selected_wrong: int | None = None
+    selected_wrong: int | None = None  # -1 where labels are not known
     bins: tuple[tuple[int, float, int], ...] = ()  # per confidence bin: samples, sum of confidence, correct
 
     def same(self, other: Record) -> bool:

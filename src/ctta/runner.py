@@ -85,18 +85,24 @@ def evaluate(
     adapter: Adapter, stream: Stream, *, start: int = 0, tell: bool = True, gallery: Gallery | None = None
 ) -> Iterator[Record]:
     """One record a batch, from batch `start` on. `tell` says whether the adapter learns where a domain starts."""
-    device, _ = adapter.placement
     for batch in stream.batches(start):
         if batch.first and tell:
             adapter.begin_domain()
-        x = batch.x.to(device)
-        began = time.perf_counter()
-        step = adapter.step(x)
-        answer = step.logits.argmax(1).cpu()
-        seconds = time.perf_counter() - began
+        step, record = take(adapter, batch)
         if gallery is not None and batch.last:
             gallery.keep(adapter, batch, step)
-        yield _record(adapter, batch, step, answer, seconds)
+        yield record
+
+
+def take(adapter: Adapter, batch: Batch) -> tuple[Step, Record]:
+    """One batch through the adapter."""
+    device, _ = adapter.placement
+    x = batch.x.to(device)
+    began = time.perf_counter()
+    step = adapter.step(x)
+    answer = step.logits.argmax(1).cpu()
+    seconds = time.perf_counter() - began
+    return step, _record(adapter, batch, step, answer, seconds)
 
 
 def execute(
@@ -228,7 +234,7 @@ def _must_equal(record: Record, known: Record, folder: RunFolder) -> None:
 
 
 def _record(adapter: Adapter, batch: Batch, step: Step, answer: Tensor, seconds: float) -> Record:
-    right = answer == batch.y
+    right, known = answer == batch.y, bool((batch.y >= 0).all())
     selected = step.samples["selected"].cpu().bool() if "selected" in step.samples else None
     names, values = list(step.info), [value.double().cpu() for value in step.info.values()]
     return Record(
@@ -238,12 +244,12 @@ def _record(adapter: Adapter, batch: Batch, step: Step, answer: Tensor, seconds:
         domain=batch.domain,
         severity=batch.severity,
         n=len(answer),
-        wrong=int((~right).sum()),
+        wrong=int((~right).sum()) if known else -1,
         seconds=round(seconds, 6),
         info=dict(zip(names, torch.stack(values).tolist(), strict=True)),
         position=batch.position,
         selected=None if selected is None else int(selected.sum()),
-        selected_wrong=None if selected is None else int((selected & ~right).sum()),
+        selected_wrong=None if selected is None else int((selected & ~right).sum()) if known else -1,
         bins=_bins(step.samples["confidence"].double().cpu(), right),
     )
 

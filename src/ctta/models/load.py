@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
+from types import ModuleType
 
 import torch
 from safetensors.torch import load_file
@@ -18,7 +21,7 @@ from ctta.layers import Normalized
 from ctta.models.entry import ModelEntry
 from ctta.models.small_pointnet import small_pointnet
 from ctta.models.small_resnet import small_resnet
-from ctta.models.weights import read_state, rename, sha256, short, take_normalization
+from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
 
 PROVIDERS = {
     "timm": "ctta.models.timm_models",
@@ -57,18 +60,11 @@ def load(
         state = read_state(weights)
         if name in ctta.models.MODELS:
             _check_identity(name, weights)
+        num_classes = num_classes or trained_classes(weights)
     with torch.random.fork_rng(devices=[]):  # fresh weights are overwritten, so they cost no random numbers
         model = entry.build(num_classes)
-    wanted = {key: value.shape for key, value in model.state_dict().items()}
-    state = rename(state, wanted)
-    saved = take_normalization(state, wanted)
-    if report := _mismatch(wanted, state):
-        raise ModelError(f"The weights do not fit {name!r}. {report} {_suggestion(state)}")
-    model.load_state_dict(state, strict=False)
-    if mean is None or std is None:
-        mean, std = saved or (entry.mean, entry.std)
-    raw = not any(mean) and all(value == 1 for value in std)
-    return (model if raw else Normalized(model, mean, std)).eval()
+    saved = _fill(model, state, name)
+    return _normalized(model, mean, std, saved or (entry.mean, entry.std))
 
 
 def find(name: str) -> ModelEntry:
@@ -100,19 +96,64 @@ def embedded_cloud_model() -> nn.Module:
     return model.eval()
 
 
-def from_factory(spec: str) -> nn.Module:
-    """Any model: `package.module:function` names a function that returns it, ready to use, with images in [0, 1]."""
-    module_name, _, function_name = spec.partition(":")
+def from_factory(
+    spec: str,
+    weights: str | Path | None = None,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+) -> nn.Module:
+    """Any model, in eval mode: `package.module:function` or `file.py:function` names a function that returns it.
+
+    Without `weights` and `mean` it is ready to use, with images in [0, 1].
+    """
+    module_name, _, function_name = spec.rpartition(":")
     try:
-        model = getattr(importlib.import_module(module_name), function_name)()
-    except (ImportError, AttributeError, ValueError) as error:
+        model = getattr(_module(module_name), function_name)()
+    except (ImportError, AttributeError, ValueError, OSError) as error:
         raise ConfigError(
-            f"The factory {spec!r} cannot be called ({error}). Write package.module:function, where the function takes "
-            "nothing and returns the model, and see that Python finds the package."
+            f"The factory {spec!r} cannot be called ({error}). Write package.module:function or file.py:function, "
+            "where the function takes nothing and returns the model, and see that Python finds the package."
         ) from error
     if not isinstance(model, nn.Module):
         raise ConfigError(f"The factory {spec!r} must return a torch.nn.Module. It gave {type(model).__name__}.")
-    return model
+    saved = _fill(model, read_state(weights), spec) if weights is not None else None
+    return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
+
+
+def _module(name: str) -> ModuleType:
+    """By its name, or by its file."""
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", Path(name).expanduser())
+    if found is None or found.loader is None:
+        raise ImportError(f"{name} is no Python file")
+    module = importlib.util.module_from_spec(found)
+    sys.modules[found.name] = module  # dataclasses look their module up
+    found.loader.exec_module(module)
+    return module
+
+
+def _fill(model: nn.Module, state: dict[str, Tensor], name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+    """Put the weights into the model; gives the mean and standard deviation saved beside them, if there are any."""
+    wanted = {key: value.shape for key, value in model.state_dict().items()}
+    state = rename(state, wanted)
+    saved = take_normalization(state, wanted)
+    if report := _mismatch(wanted, state):
+        raise ModelError(f"The weights do not fit {name!r}. {report} {_suggestion(state)}")
+    model.load_state_dict(state, strict=False)
+    return saved
+
+
+def _normalized(
+    model: nn.Module,
+    mean: Sequence[float] | None,
+    std: Sequence[float] | None,
+    default: tuple[Sequence[float], Sequence[float]],
+) -> nn.Module:
+    """The model in eval mode with its normalisation inside, unless that would change nothing."""
+    mean, std = default if mean is None or std is None else (mean, std)
+    raw = not any(mean) and all(value == 1 for value in std)
+    return (model if raw else Normalized(model, mean, std)).eval()
 
 
 def _check_identity(name: str, path: str | Path) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
@@ -55,6 +55,21 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
     if bad:
         raise InputError(f"{path} holds NaN or infinity in {len(bad)} tensors, first {bad[0]}. {AGAIN}")
     return state
+
+
+def read_metadata(path: str | Path) -> dict[str, str]:
+    """What `ctta train` wrote beside the weights; empty for every other file."""
+    try:
+        with safe_open(Path(path).expanduser(), "pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError):
+        return {}
+
+
+def trained_classes(path: str | Path) -> int | None:
+    """The number of classes, where `ctta train` wrote it."""
+    number = read_metadata(path).get("num_classes", "")
+    return int(number) if number.isdigit() else None
 
 
 def sha256(path: str | Path) -> str:

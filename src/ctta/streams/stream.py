@@ -28,7 +28,7 @@ class Batch:
     """A few samples of one domain. Labels go round the adapter, never through it."""
 
     x: Tensor  # float32: images (N, 3, H, W) in [0, 1], or clouds (N, P, 3)
-    y: Tensor  # (N,)
+    y: Tensor  # (N,), -1 where a label is not known
     domain: str
     severity: int
     position: int  # which domain of the stream
