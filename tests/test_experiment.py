@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctta import experiment as experiments
+from ctta import train as trainings
 from ctta.corruptions import PAPER
 from ctta.errors import ConfigError
 from ctta.streams import DATASETS, Data
@@ -119,11 +120,13 @@ def test_overrides():
 
 
 def test_every_shipped_experiment_loads():
-    paths = [*ROOT.glob("experiments/**/*.yaml"), ROOT / "src/ctta/assets/demo.yaml"]
-    assert len(paths) >= 1
+    paths = [*ROOT.glob("experiments/**/*.yaml"), *ROOT.glob("src/ctta/assets/*.yaml")]
+    assert len(paths) >= 6
     for path in paths:
-        made = experiments.load(path)
-        assert made.cells((1, 3, 32, 32))
+        if path.stem.startswith("train_"):
+            assert trainings.load(path).train.epochs
+        else:
+            assert experiments.load(path).cells((1, 3, 32, 32))
 
 
 def test_broken_files(tmp_path):

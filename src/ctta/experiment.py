@@ -92,7 +92,9 @@ class Model(Config):
             elif self.name not in known and ":" not in self.name:
                 found.append(f"There is no model {self.name!r}. {nearest(self.name, known)}")
             if self.name in EMBEDDED and self.weights is not None:
-                found.append("The embedded model comes with its weights. Its network is called 'small_resnet'.")
+                found.append(
+                    "Embedded models come with their weights. Their networks are 'small_resnet' and 'small_pointnet'."
+                )
         return found
 
 

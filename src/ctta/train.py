@@ -47,7 +47,7 @@ from ctta.streams import problems as data_problems
 from ctta.streams.stream import Rows, to_tensor
 from ctta.teacher import calibrate_gate
 
-EMBEDDED = "small_resnet"  # the network of the embedded model
+EMBEDDED = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}  # the networks of the embedded models
 MEASURED = 5000  # samples that mean, standard deviation and the gate are read off
 CHUNK = 200  # samples that are loaded at a time, where nothing is learned from them
 LOADED_AHEAD = 2  # batches
@@ -67,7 +67,7 @@ class Network(Config):
         """The network with fresh weights."""
         if self.factory:
             return from_factory(self.factory)
-        return find(EMBEDDED if self.name == "embedded" else str(self.name)).build(classes)
+        return find(EMBEDDED.get(str(self.name), str(self.name))).build(classes)
 
     def problems(self) -> list[str]:
         """What the types alone do not tell."""
@@ -269,7 +269,8 @@ class Learner:
 
     def weights(self) -> dict[str, Tensor]:
         """The model's own state, and its normalisation under names that `ctta.models.load` knows."""
-        found = {name: value.detach().cpu().contiguous() for name, value in self.model.state_dict().items()}
+        # Clones, because a module with two names has its tensors twice, and safetensors refuses shared ones.
+        found = {name: value.detach().cpu().clone().contiguous() for name, value in self.model.state_dict().items()}
         if self.normalization:
             found |= {
                 f"normalize.{n}": torch.tensor(v) for n, v in zip(("mean", "std"), self.normalization, strict=True)

@@ -5,13 +5,16 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ctta
+from ctta import models
 from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, neighbours
+from ctta.train import make, train
 
 
 class PlainDGCNN(DGCNN):
@@ -192,3 +195,16 @@ def test_copies_share_nothing_with_the_original() -> None:
     nn.init.zeros_(twin.bn1.weight)
     assert twin.get_parameter("conv1.1.weight").abs().sum() == 0
     assert model.get_parameter("conv1.1.weight").abs().sum() > 0
+
+
+def test_trained_saved_loaded_and_adapted(tmp_path) -> None:
+    """A module with two names has its tensors twice; safetensors must not mind."""
+    points = clouds(16, 32).numpy()
+    np.savez(tmp_path / "train.npz", points=points, labels=np.arange(16) % 3, classes=np.array(["a", "b", "c"]))
+    spec = {"data": {"dataset": "cloud_arrays", "path": str(tmp_path / "train.npz")}, "model": {"name": "dgcnn"}}
+    out = tmp_path / "dgcnn.safetensors"
+    for _ in train(make({**spec, "train": {"epochs": 1, "batch": 8, "lr": 0.01}}), out):
+        pass
+    adapter = ctta.BNAdapt(models.load("dgcnn", weights=out))
+    assert adapter.classes == 3
+    assert adapter(torch.from_numpy(points)).shape == (16, 3)
