@@ -28,7 +28,7 @@ demo: $(VENV)/.ready
 	@$(BIN)/ctta demo
 
 test: $(VENV)/.ready
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/.ready
 	$(BIN)/ruff check .
