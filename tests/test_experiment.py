@@ -139,3 +139,14 @@ def test_broken_files(tmp_path):
     path.write_text("- a")
     with pytest.raises(ConfigError, match="must hold a mapping"):
         experiments.load(path)
+
+
+def test_variants_of_presets():
+    made = experiments.make(
+        {"methods": [{"method": "dss", "preset": "lean"}, {"method": "tent", "preset": "cifar100"}]}
+    )
+    lean, tent = made.cells((1, 3, 32, 32))
+    assert (lean.preset, lean.config["views"], lean.config["draw"]) == ("cifar10+lean", 7, "sample")
+    assert tent.preset == "cifar100"
+    with pytest.raises(ConfigError, match=r"(?s)DSS has no preset 'len'.*TENT has no preset 'lean'"):
+        experiments.make({"methods": [{"method": "dss", "preset": "len"}, {"method": "tent", "preset": "lean"}]})

@@ -286,8 +286,10 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
     kind, preset = METHODS[name], entry.get("preset")
     fields = {key: value for key, value in entry.items() if key not in ("method", "label", "preset")}
     found = []
-    if preset not in (None, "paper", *kind.presets):
-        found.append(f"methods: {name} has no preset {preset!r}. {nearest(str(preset), [*kind.presets, 'paper'])}")
+    try:
+        kind.preset_fields(kind.preset_name(preset, (1, 3, 32, 32)))
+    except ConfigError as error:
+        found.append(f"methods: {error}")
     try:
         kind.config_type.make(fields)
     except ConfigError as error:
