@@ -313,7 +313,7 @@ def spread(labels: Labels, shares: NDArray[np.float64], generator: Generator) ->
 
 
 def long_tail(counts: NDArray[np.int64], ranks: NDArray[np.int64], ratio: float) -> NDArray[np.int64]:
-    """How much is kept of each class: all of rank 0, count / ratio of the last, by equal factors between; never none."""
+    """What is kept of each class: all of rank 0, count / ratio of the last, by equal factors between; at least 1."""
     share = ratio ** (-ranks / max(len(ranks) - 1, 1))
     return np.maximum(np.rint(counts * share), 1).astype(np.int64)
 
