@@ -55,6 +55,17 @@ def test_nothing_wrong():
     assert any("no better than guessing" in text for text in said(SPEC, "remark"))
 
 
+def test_a_protocol_is_looked_at():
+    assert any(
+        "18 domains, 36 batches" in text and "protocol gradual" in text
+        for text in said(SPEC | {"protocol": {"kind": "gradual"}}, "fact")
+    )
+    wrong = SPEC | {"protocol": {"kind": "gradual", "severities": []}, "seeds": "all"}
+    problems = said(wrong, "problem")
+    assert len(problems) == 2
+    assert any("4 batches" in text for text in said(wrong, "fact")), "the data are looked at all the same"
+
+
 def test_one_mistake_does_not_hide_another(tmp_path):
     spec = {
         "dta": {},

@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from ctta import METHODS
 from ctta.corruptions import NAMES
 from ctta.models import MODELS
+from ctta.streams import KINDS
 
 TESTS = Path(__file__).parent
 SPEC = {
@@ -120,6 +121,9 @@ def test_lists():
     assert (methods["conjugate_pl"]["answer"], methods["dss"]["boundaries"]) == ("after", "used")
     assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
     assert set(MODELS) == {row["model"] for row in json.loads(ctta("list", "models", "--json")[1])}
+    assert set(KINDS) == {row["protocol"] for row in json.loads(ctta("list", "protocols", "--json")[1])}
+    fields = {row["field"] for row in json.loads(ctta("list", "protocols", "recurring", "--json")[1])}
+    assert fields == {"kind", "rounds", "order"}
     fields = {row["field"] for row in json.loads(ctta("list", "datasets", "imagenet_c", "--json")[1])}
     assert {"preprocessing", "list", "severity"} <= fields
     assert "jpeg" not in fields

@@ -121,6 +121,35 @@ def test_source_data_reach_the_methods_that_need_them(tmp_path):
     assert_same_runs(one, run_all(broken.path, spec))
 
 
+def test_a_protocol_is_run_recorded_and_resumed(tmp_path):
+    spec = SPEC | {"protocol": {"kind": "recurring", "rounds": 12}, "methods": ["source", "tent"]}
+    spec["data"] = {"domains": ["gaussian_noise", "fog", "contrast"], "images": 6, "batch": 4}
+    whole = run_all(tmp_path / "whole", spec)
+    found = records(whole)["tent-s0"]
+    assert [(record.position, record.n) for record in found[:4]] == [(0, 4), (0, 2), (1, 4), (1, 2)]
+    assert [record.domain for record in found[::2]] == ["gaussian_noise", "fog", "contrast"] * 12
+    assert whole.run().stream["protocol"] == {"kind": "recurring", "rounds": 12, "order": None}
+    assert set(whole.samples("tent-s0").position) == set(range(30)), "of a long stream, the first stretches"
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(spec), broken, checkpoint_seconds=0.0)):
+        if count == 100:
+            break
+    assert_same_runs(whole, run_all(broken.path, spec))
+    with pytest.raises(StateError, match=r"protocol\.rounds was 12, is 2"):
+        run_all(tmp_path / "whole", spec | {"protocol": {"kind": "recurring"}})
+
+
+def test_domains_of_unlike_size_have_no_common_one(tmp_path):
+    spec = SPEC | {"protocol": {"kind": "segments", "longest": 2, "shortest": 1}, "methods": ["source"]}
+    folder = run_all(tmp_path, spec)
+    sizes = {record.position: 0 for record in folder.records("source-s0")}
+    for record in folder.records("source-s0"):
+        sizes[record.position] += record.n
+    assert sum(sizes.values()) == 180
+    assert len(set(sizes.values())) > 1
+    assert folder.run().stream["images"] is None
+
+
 def test_finished_work_is_skipped_and_a_changed_experiment_refused(tmp_path):
     folder = run_all(tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("*.jsonl")}

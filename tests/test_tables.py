@@ -5,9 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,8 +20,16 @@ from ctta.records import Cell, Done, Record, Run, RunFolder
 class TinyRun:
     """Writes cells whose wrong answers are given, batch by batch."""
 
-    def __init__(self, path: Path, domains: Sequence[tuple[str, int]] = (("gaussian_noise", 5), ("fog", 5))) -> None:
+    def __init__(
+        self,
+        path: Path,
+        domains: Sequence[tuple[str, int]] = (("gaussian_noise", 5), ("fog", 5)),
+        protocol: Mapping[str, Any] | None = None,
+        images: int | None = 20,
+    ) -> None:
         self.folder = RunFolder(path)
+        self.stream = {"dataset": "tiny-c", "images": images, "batch": 10, "boundaries": "told"}
+        self.stream |= {"protocol": protocol} if protocol else {}
         self.domains = domains
         self.cells: list[Cell] = []
 
@@ -38,8 +47,8 @@ class TinyRun:
         traits = {"source": source} if source else {}
         cell = Cell(f"{method}-s{seed}", method, label or method.upper(), seed, "", {}, traits)
         self.cells.append(cell)
-        stream = {"dataset": "tiny-c", "domains": [list(domain) for domain in self.domains], "images": 20, "batch": 10}
-        self.folder.write_run(Run("tiny", "abc", {}, stream | {"boundaries": "told"}, tuple(self.cells), {}))
+        stream = self.stream | {"domains": [list(domain) for domain in self.domains]}
+        self.folder.write_run(Run("tiny", "abc", {}, stream, tuple(self.cells), {}))
         records = [self._record(cell, step, count) for step, count in enumerate(wrong)]
         self.folder.records_path(cell.cell).write_text("".join(json.dumps(asdict(r)) + "\n" for r in records))
         if done:
@@ -227,3 +236,61 @@ def test_the_best_is_bold_in_the_terminal(run: TinyRun) -> None:
         console.print(tables.to_rich(table, 120))
     assert "\x1b[1m 10.0" in captured.get() or "\x1b[1m10.0" in captured.get()
     assert "[RED]" in captured.get(), "a label is never read as markup"
+
+
+def test_a_long_stream_has_a_column_a_domain_and_one_a_round(tmp_path: Path) -> None:
+    """Eleven rounds of two domains; wrong answers in both batches of noise grow by the round, fog has none."""
+    protocol = {"kind": "recurring", "rounds": 11, "order": None}
+    run = TinyRun(tmp_path, [("gaussian_noise", 5), ("fog", 5)] * 11, protocol)
+    run.add("tent", [count for turn in range(11) for count in (turn, turn - turn // 10, 0, 0)])
+    table = run.table()
+    assert [column.title for column in table.columns] == ["gaussian_noise", "fog"]
+    assert len(table.stretches) == 22
+    (row,) = table.rows
+    # Noise: 2 (0 + 1 + ... + 10) - 1 = 109 of 220 wrong; over all, of 440.
+    assert [value.mean for value in row.errors if value] == [pytest.approx(100 * 109 / 220), 0.0]
+    assert row.mean == tables.Value(pytest.approx(100 * 109 / 440), None, 1)
+    assert [value.mean for value in row.rounds if value] == [*(100 * 2 * turn / 40 for turn in range(10)), 47.5]
+    assert "Protocol: recurring (rounds 11)." in table.caption()
+    assert "22 stretches; a column counts all of a domain. 20 images a stretch." in table.caption()
+    head = tables.to_markdown(table).splitlines()[0]
+    assert head.startswith("|  | gauss | fog | mean | r1 | r2 |")
+    (line,) = csv.DictReader(io.StringIO(tables.to_csv(table)))
+    assert (line["round 1"], line["round 11"], line["protocol"]) == ("0.0", "47.5", "recurring (rounds 11)")
+    console = Console(width=80, file=io.StringIO(), record=True, color_system=None)
+    console.print(tables.to_rich(table, 80))
+    assert "r11" in console.export_text()
+
+
+def test_rounds_fill_as_they_are_complete(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, [("gaussian_noise", 5), ("fog", 5)] * 11, {"kind": "recurring", "rounds": 11})
+    (row,) = run.add("tent", [1] * 9, done=False).table().rows
+    assert [value and value.mean for value in row.rounds] == [10.0, 10.0, *[None] * 9]
+    assert row.errors == (None, None)
+    assert row.mean is None
+    assert row.status == "running, 4 of 22 domains"
+
+
+def test_stretches_of_unlike_size_count_by_their_samples(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path, [("fog", 5), ("snow", 5)], {"kind": "segments", "longest": 2}, images=None)
+    run.add("tent", [5, 5, 0])  # 10 of 20 in fog, none of 10 in snow
+    (row,) = run.table().rows
+    assert [value.mean for value in row.errors if value] == [50.0, 0.0]
+    assert row.mean == tables.Value(pytest.approx(100 / 3), None, 1)
+    assert "a domain" not in run.table().caption()
+
+
+def test_a_protocol_in_words(tmp_path: Path) -> None:
+    severities = {"kind": "gradual", "severities": [1, 2, 1], "order": None}
+    assert TinyRun(tmp_path / "a", protocol=severities).add("tent", [1] * 4).table().protocol == (
+        "gradual (severities 1-2-1)"
+    )
+    assert TinyRun(tmp_path / "b", protocol={"kind": "sorted"}).add("tent", [1] * 4).table().protocol == "sorted"
+    old = TinyRun(tmp_path / "c").add("tent", [1] * 4).table()
+    assert old.protocol == ""
+    assert "Protocol" not in old.caption()
+
+
+def test_the_head_of_a_drift(tmp_path: Path) -> None:
+    table = TinyRun(tmp_path, [("gaussian_noise>fog", 5), ("fog>snow", 5)]).add("tent", [1] * 4).table()
+    assert [column.short for column in table.columns] == ["gauss>fog", "fog>snow"]

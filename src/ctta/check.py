@@ -17,7 +17,7 @@ from ctta.experiment import Draft, Model
 from ctta.methods.source import Source
 from ctta.models import MODELS
 from ctta.runner import make_adapter, source_batches
-from ctta.streams import DATASETS, Batch, Data, Stream, open_stream
+from ctta.streams import DATASETS, PLAIN, Batch, Data, Protocol, Stream, open_stream
 from ctta.validity import beyond, expected, known_weights, measure, scorable
 
 TRIED = 4  # samples that every method is tried on
@@ -40,16 +40,16 @@ def check(values: Mapping[str, Any]) -> Iterator[Finding]:
     opened: list[tuple[Stream, Batch]] = []
     loaded: list[nn.Module] = []
     if draft.data is not None:
-        yield from _data(draft.data, opened)
+        yield from _data(draft.data, draft.protocol, opened)
     if draft.model is not None:
         yield from _model(draft.model, loaded)
     if opened and loaded:
         yield from _together(draft, *opened[0], loaded[0])
 
 
-def _data(data: Data, opened: list[tuple[Stream, Batch]]) -> Iterator[Finding]:
+def _data(data: Data, protocol: Protocol, opened: list[tuple[Stream, Batch]]) -> Iterator[Finding]:
     try:
-        stream = open_stream(data)
+        stream = open_stream(data, protocol)
         batch = next(iter(stream))
     except CttaError as error:
         yield from (Finding("data", "problem", line) for line in str(error).splitlines())
@@ -58,7 +58,9 @@ def _data(data: Data, opened: list[tuple[Stream, Batch]]) -> Iterator[Finding]:
     counted = f"{len(stream.domains)} domain{'s' if len(stream.domains) > 1 else ''}"
     domains = f"{counted}, {len(stream)} batches of up to {data.batch}"
     shape = " x ".join(map(str, batch.x.shape[1:]))
-    yield Finding("data", "fact", f"{DATASETS[data.dataset].named(data)}: {domains}, each sample {shape}")
+    title = DATASETS[data.dataset].named(data)
+    arranged = "" if protocol == PLAIN else f", protocol {protocol.kind}"
+    yield Finding("data", "fact", f"{title}: {domains}, each sample {shape}{arranged}")
     yield from (Finding("data", "remark", note) for note in stream.notes)
 
 
@@ -111,7 +113,8 @@ def _together(draft: Draft, stream: Stream, batch: Batch, model: nn.Module) -> I
         else:
             names = ", ".join(cell.cell for cell in cells)
             yield Finding("methods", "fact", f"{names}: {cells[0].method}, preset {cells[0].preset}")
-    yield from _source_error(draft.model, draft.data, stream, model, x.shape[-1], classes)
+    plain = stream if draft.protocol == PLAIN else open_stream(draft.data)
+    yield from _source_error(draft.model, draft.data, plain, model, x.shape[-1], classes)
 
 
 def _sizes(model: Model, pixels: int) -> Iterator[Finding]:

@@ -41,7 +41,7 @@ from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.models import MODELS
 from ctta.records import RunFolder
-from ctta.streams import DATASETS, Data
+from ctta.streams import DATASETS, KINDS, Data
 from ctta.streams.dataset import SPECIAL
 from ctta.unlabelled import plan_adaptation
 
@@ -194,11 +194,11 @@ def train(
 
 @app.command("list", epilog="Examples:  ctta list methods    ctta list methods dss    ctta list corruptions")
 def list_(
-    what: Annotated[str, typer.Argument(help="methods, models, datasets or corruptions")] = "methods",
+    what: Annotated[str, typer.Argument(help="methods, models, datasets, protocols or corruptions")] = "methods",
     name: Annotated[str | None, typer.Argument(help="One of them: its settings.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """What there is: methods with what they need and their settings, models, data sets, corruptions."""
+    """What there is: methods with what they need and their settings, models, data sets, protocols, corruptions."""
     rows: list[dict[str, Any]]
     if what == "corruptions":
         rows = [{"corruption": one, "set": "paper" if one in PAPER else "extra"} for one in NAMES]
@@ -214,6 +214,12 @@ def list_(
             raise ConfigError(f"There is no data set {name!r}. {nearest(str(name), DATASETS)}")
         unused = set(SPECIAL) - set(DATASETS[str(name)].uses)
         rows = [dict(zip(FIELD, row, strict=True)) for row in Data.describe() if row[0] not in unused]
+    elif what == "protocols" and name is None:
+        rows = [{"protocol": key, "what it does": (kind.__doc__ or "").splitlines()[0]} for key, kind in KINDS.items()]
+    elif what == "protocols":
+        if name not in KINDS:
+            raise ConfigError(f"There is no protocol {name!r}. {nearest(str(name), KINDS)}")
+        rows = [dict(zip(FIELD, row, strict=True)) for row in KINDS[str(name)].describe()]
     elif what == "methods" and name is None:
         rows = [{"method": key, **tables.needs(asdict(kind.traits))} for key, kind in METHODS.items()]
         if as_json or Console().width > 120:
@@ -223,9 +229,8 @@ def list_(
             raise ConfigError(f"There is no method {name!r}. {nearest(str(name), METHODS)}")
         rows = [dict(zip(FIELD, row, strict=True)) for row in METHODS[str(name)].config_type.describe()]
     else:
-        raise ConfigError(
-            f"There is no list of {what!r}. {nearest(what, ['methods', 'models', 'datasets', 'corruptions'])}"
-        )
+        lists = ("methods", "models", "datasets", "protocols", "corruptions")
+        raise ConfigError(f"There is no list of {what!r}. {nearest(what, lists)}")
     if as_json:
         print(json.dumps(rows))
     else:

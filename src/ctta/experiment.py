@@ -1,4 +1,4 @@
-"""An experiment: data, model, source data, methods and seeds, as typed and frozen settings from strict YAML.
+"""An experiment: data, protocol, model, source data, methods and seeds, as typed and frozen settings from strict YAML.
 
 Unknown keys, wrong types and bad ranges are all reported at once. The hash of the resolved experiment is the identity
 of a run: finished work is skipped, a killed run goes on where it was, and a changed one cannot be resumed by mistake.
@@ -26,7 +26,7 @@ from ctta.methods import METHODS
 from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
 from ctta.models import load as load_model
 from ctta.records import Cell
-from ctta.streams import Data
+from ctta.streams import KINDS, PLAIN, Data, Protocol, protocol_problems
 from ctta.streams import problems as data_problems
 from ctta.streams.dataset import CLEAN
 
@@ -118,7 +118,7 @@ class Method:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Data, model, methods and seeds."""
+    """Data and their arrangement, model, methods and seeds."""
 
     name: str
     data: Data
@@ -128,6 +128,7 @@ class Experiment:
     notes: tuple[str, ...] = ()
     source: Data | None = None  # clean data of the source, for methods that need some
     execution: Execution = field(default_factory=Execution)
+    protocol: Protocol = PLAIN
 
     def asdict(self) -> dict[str, Any]:
         """Plain data."""
@@ -136,6 +137,8 @@ class Experiment:
     def identity(self, files: Mapping[str, str] = NOTHING) -> str:
         """A hash of all that decides the numbers. `files` stands for what files hold: where they lie is no matter."""
         decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
+        if self.protocol == PLAIN:  # the same stream, whether it is named or not
+            del decisive["protocol"]
         for part, name in BESIDES:
             (decisive[part] or {}).pop(name, None)
         decisive["files"] = dict(files)
@@ -192,14 +195,16 @@ class Draft:
     source: Data | None
     execution: Execution
     problems: tuple[str, ...]
+    protocol: Protocol = PLAIN  # also where the section cannot be used
 
 
 def draft(data: Mapping[str, Any]) -> Draft:
     """From plain data; a mistake in one section does not hide another."""
     problems: list[str] = []
-    known = ("name", "data", "model", "source", "methods", "seeds", "notes", "execution")
+    known = ("name", "data", "protocol", "model", "source", "methods", "seeds", "notes", "execution")
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = section(Data, "data", data.get("data", {}), problems)
+    protocol = _protocol(data["protocol"], stream, problems) if "protocol" in data else PLAIN
     model = section(Model, "model", data.get("model", {}), problems)
     if stream is not None and (found := data_problems(stream)):
         problems += [f"data: {problem}" for problem in found]
@@ -217,7 +222,7 @@ def draft(data: Mapping[str, Any]) -> Draft:
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
         seeds = [0]
-    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems))
+    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems), protocol)
 
 
 def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
@@ -227,7 +232,25 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
         raise ConfigError("\n".join(read.problems))
     notes = tuple(str(note) for note in data.get("notes", []))
     named = str(data.get("name", name))
-    return Experiment(named, read.data, read.model, read.methods, read.seeds, notes, read.source, read.execution)
+    return Experiment(
+        named, read.data, read.model, read.methods, read.seeds, notes, read.source, read.execution, read.protocol
+    )
+
+
+def _protocol(values: Any, stream: Data | None, problems: list[str]) -> Protocol:
+    """The section of the protocol: its kind says which fields there are."""
+    kind = values.get("kind") if isinstance(values, Mapping) else None
+    if not isinstance(kind, str) or kind not in KINDS:
+        example = f"protocol is a mapping with a kind and its fields: protocol: {{kind: gradual}}. Got {values!r}."
+        named = f"protocol: There is no kind {kind!r}. {nearest(str(kind), KINDS)}"
+        problems.append(example if kind is None else named)
+        return PLAIN
+    protocol: Protocol | None = section(KINDS[kind], "protocol", values, problems)
+    if protocol is None or stream is None:
+        return PLAIN
+    found = [f"protocol: {problem}" for problem in protocol_problems(protocol, stream)]
+    problems += found
+    return PLAIN if found else protocol
 
 
 def _source(values: Any, stream: Data | None, problems: list[str]) -> Data | None:

@@ -68,7 +68,8 @@ class Run:
     name: str
     identity: str  # hash of the resolved experiment
     experiment: Mapping[str, Any]
-    # dataset, domains [[name, severity] ...], images, batch, boundaries, classes, files (hashes), source_check
+    # dataset, domains [[name, severity] ...], images (none if domains differ in size), batch, boundaries, protocol
+    # (kind and settings), classes, files (hashes), source_check
     stream: Mapping[str, Any]
     cells: tuple[Cell, ...]
     environment: Mapping[str, Any]

@@ -34,10 +34,11 @@ from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.models import weights_hash
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
-from ctta.streams import DATASETS, Batch, Data, Stream, open_stream
+from ctta.streams import DATASETS, PLAIN, Batch, Data, Stream, open_stream
 from ctta.validity import SourceError, beyond, expected, measure, scorable
 
 SHOWN = 6  # images a domain that are kept for the report
+STRETCHES = 30  # of a long stream that images are kept of: the first
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,7 @@ def evaluate(
         if batch.first and tell:
             adapter.begin_domain()
         step, record = take(adapter, batch)
-        if gallery is not None and batch.last:
+        if gallery is not None and batch.last and batch.position < STRETCHES:
             gallery.keep(adapter, batch, step)
         yield record
 
@@ -112,7 +113,7 @@ def execute(
     experiment: Experiment, folder: RunFolder, *, checkpoint_seconds: float = 30.0, command: str = ""
 ) -> Iterator[Progress]:
     """Run every cell that is not complete; yields after every batch. What is done stays done."""
-    stream, model = open_stream(experiment.data), experiment.model.load()
+    stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
     x = next(iter(stream)).x
     with torch.no_grad():
         logits = model(x)  # warms up: libraries are loaded and threads started before the first cell is timed
@@ -175,14 +176,16 @@ def _claim(
                 "Give another --out, or remove the folder."
             )
         return found
-    source = measure(data, stream, model)
+    source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), model)
+    sizes = {len(domain) for domain in stream.domains}
     about = {
         "dataset": DATASETS[data.dataset].named(data),
         "domains": [[domain.name, domain.severity] for domain in stream.domains],
-        "images": len(stream.domains[0]),
+        "images": sizes.pop() if len(sizes) == 1 else None,
         "samples": DATASETS[data.dataset].samples,
         "batch": data.batch,
         "boundaries": data.boundaries,
+        "protocol": experiment.protocol.asdict(),
         "classes": list(stream.classes),
         "files": files,
         "source_check": None if source is None else asdict(source),

@@ -1,7 +1,11 @@
 """From a run folder to the paper's table: methods down, domains across, the mean last.
 
-Errors are in percent. The mean is the mean of the domain errors, as the paper has it. Seeds of one label become mean
-and standard deviation, never a best-of. A domain counts once it is complete, and a mean once all domains are.
+Errors are in percent. The mean counts every sample once; domains of one size make it the mean of their errors, as the
+paper has it. Seeds of one label become mean and standard deviation, never a best-of. A domain counts once it is
+complete, and a mean once all domains are.
+
+A stretch is what the stream shows between two changes. A column is a stretch; or, of a long stream in which domains
+come again, all stretches of a domain. A stream that goes round has the error of each round too.
 """
 
 from __future__ import annotations
@@ -43,17 +47,17 @@ SHORT_NAMES: Mapping[str, str] = {
     "density": "dens",
     "rotation": "rotat",
 }
+MOST = 20  # columns, unless there are more names
 ABSENT = "–"
 DAGGER = "†"  # beside methods that are not source-free
 
 
 @dataclass(frozen=True)
 class Column:
-    """One domain of the stream."""
+    """One stretch of the stream, or several that are counted together."""
 
-    position: int
+    positions: tuple[int, ...]
     name: str
-    severity: int
     short: str  # for heads where room is scarce
     title: str  # unlike any other column's
 
@@ -91,6 +95,7 @@ class Row:
     seeds: tuple[int, ...]
     errors: tuple[Value | None, ...]  # one a column
     mean: Value | None
+    rounds: tuple[Value | None, ...]  # one a round
     cost: Cost
     status: str  # empty when all its cells are complete
     problems: tuple[str, ...]  # why the numbers are not valid; empty when they are
@@ -116,13 +121,21 @@ class Table:
     identity: str
     dataset: str
     boundaries: str  # told, hidden or detected
-    images: int | None  # a domain
+    protocol: str  # how the stream is arranged, with its settings; empty where it is not known
+    images: int | None  # a stretch; none where they differ
     samples: str  # what they are: images or clouds
     batch: int | None
     columns: tuple[Column, ...]
+    stretches: tuple[Column, ...]  # the same, stretch by stretch
+    rounds: tuple[Column, ...]  # of a stream that goes round; else empty
     rows: tuple[Row, ...]
     best: tuple[frozenset[str], ...]  # labels with the lowest error, one set a column and one for the mean
     labelled: bool  # whether the stream's labels are known; without them there are no errors
+
+    @property
+    def by_stretch(self) -> bool:
+        """Whether each column is a single stretch."""
+        return len(self.stretches) == len(self.columns)
 
     def row_of(self, method: str) -> Row | None:
         """The first row of a method."""
@@ -133,13 +146,17 @@ class Table:
         return {row.label: row.remark for row in self.rows if row.remark}
 
     def caption(self) -> str:
-        """One sentence each: unit, boundaries, size, seeds, source data."""
+        """One sentence each: unit, boundaries, protocol, size, seeds, source data."""
         parts = [
             "Error in %, lower is better, best in bold." if self.labelled else "No labels: errors are not known.",
             f"Domain boundaries {self.boundaries}.",
         ]
+        if self.protocol:
+            parts.append(f"Protocol: {self.protocol}.")
+        if not self.by_stretch:
+            parts.append(f"{len(self.stretches)} stretches; a column counts all of a domain.")
         if self.images is not None:
-            parts.append(f"{self.images:,} {self.samples} a domain.")
+            parts.append(f"{self.images:,} {self.samples} a {'domain' if self.by_stretch else 'stretch'}.")
         if self.batch is not None:
             parts.append(f"Batch {self.batch}.")
         if any(len(row.seeds) > 1 for row in self.rows):
@@ -164,53 +181,96 @@ class _Trial:
 def build(folder: RunFolder) -> Table:
     """The table of a run folder, complete or not."""
     run = folder.run()
-    columns = _columns(run)
+    stretches = _stretches(run)
+    columns, rounds = _columns(stretches), _rounds(run, len(stretches))
     trials: dict[str, list[_Trial]] = {}
     for cell in run.cells:
         trial = _Trial(cell, tuple(folder.records(cell.cell)), folder.done(cell.cell))
         trials.setdefault(cell.label, []).append(trial)
-    rows = tuple(_row(label, group, columns, run.stream) for label, group in trials.items())
+    shown = (columns, rounds, stretches)
+    rows = tuple(_row(label, group, shown, run.stream.get("images")) for label, group in trials.items())
     known = [record.wrong >= 0 for group in trials.values() for trial in group for record in trial.records]
     return Table(
         name=run.name,
         identity=run.identity,
         dataset=str(run.stream.get("dataset", "")),
         boundaries=str(run.stream.get("boundaries", "unknown")),
+        protocol=_spelled(run.stream.get("protocol") or {}),
         images=run.stream.get("images"),
         samples=str(run.stream.get("samples", "images")),
         batch=run.stream.get("batch"),
         columns=columns,
+        stretches=stretches,
+        rounds=rounds,
         rows=rows,
         best=tuple(_best(rows, column) for column in range(len(columns) + 1)),
         labelled=any(known) or not known,
     )
 
 
-def _columns(run: Run) -> tuple[Column, ...]:
+def _stretches(run: Run) -> tuple[Column, ...]:
     domains = [(str(name), int(severity)) for name, severity in run.stream["domains"]]
     graded = len({severity for _, severity in domains}) > 1
     seen: dict[str, int] = {}
-    columns = []
+    stretches = []
     for position, (name, severity) in enumerate(domains):
         grade = f" {severity}" if graded else ""
         seen[name + grade] = seen.get(name + grade, 0) + 1
         again = f" #{seen[name + grade]}" if seen[name + grade] > 1 else ""
-        short = SHORT_NAMES.get(name, name[:5]) + grade
-        columns.append(Column(position, name, severity, short, name + grade + again))
-    return tuple(columns)
+        stretches.append(Column((position,), name, _short(name) + grade, name + grade + again))
+    return tuple(stretches)
 
 
-def _row(label: str, trials: Sequence[_Trial], columns: Sequence[Column], stream: Mapping[str, Any]) -> Row:
-    errors = [_domain_errors(trial, stream.get("images")) for trial in trials]
-    means = [fmean(found.values()) for found in errors if columns and len(found) == len(columns)]
+def _columns(stretches: Sequence[Column]) -> tuple[Column, ...]:
+    """The stretches; if they are many, those of one name together."""
+    if len(stretches) <= MOST:
+        return tuple(stretches)
+    positions: dict[str, tuple[int, ...]] = {}
+    for stretch in stretches:
+        positions[stretch.name] = positions.get(stretch.name, ()) + stretch.positions
+    return tuple(Column(found, name, _short(name), name) for name, found in positions.items())
+
+
+def _rounds(run: Run, stretches: int) -> tuple[Column, ...]:
+    count = int((run.stream.get("protocol") or {}).get("rounds", 0))
+    size = stretches // max(count, 1)
+    return tuple(
+        Column(tuple(range(turn * size, (turn + 1) * size)), f"round {turn + 1}", f"r{turn + 1}", f"round {turn + 1}")
+        for turn in range(count)
+    )
+
+
+def _short(name: str) -> str:
+    """The head of a column; a drift from one domain to another has both names."""
+    return ">".join(SHORT_NAMES.get(part, part[:5]) for part in name.split(">"))
+
+
+def _spelled(protocol: Mapping[str, Any]) -> str:
+    """A protocol in words: its kind, and its settings where they are set."""
+    kind, *settings = [(name, value) for name, value in protocol.items() if value is not None] or [("kind", "")]
+    said = [
+        f"{name} {'-'.join(map(str, value)) if isinstance(value, list | tuple) else value}" for name, value in settings
+    ]
+    return f"{kind[1]} ({', '.join(said)})" if said else str(kind[1])
+
+
+def _row(label: str, trials: Sequence[_Trial], shown: Sequence[Sequence[Column]], images: int | None) -> Row:
+    counts = [_counts(trial, images) for trial in trials]
+    columns, rounds, stretches = shown
+    everything = tuple(position for stretch in stretches for position in stretch.positions)
+
+    def over(positions: Sequence[int]) -> Value | None:
+        return over_seeds(error for found in counts if (error := _error(found, positions)) is not None)
+
     return Row(
         label=label,
         method=trials[0].cell.method,
         seeds=tuple(trial.cell.seed for trial in trials),
-        errors=tuple(over_seeds(found[c.position] for found in errors if c.position in found) for c in columns),
-        mean=over_seeds(means),
+        errors=tuple(over(column.positions) for column in columns),
+        mean=over(everything),
+        rounds=tuple(over(column.positions) for column in rounds),
         cost=_cost(trials),
-        status=_status(trials, len(columns), stream.get("images")),
+        status=_status(trials, len(stretches), images),
         problems=_problems(trials),
         traits=trials[0].cell.traits,
     )
@@ -229,14 +289,24 @@ def complete_domains(records: Sequence[Record], done: Done | None, images: int |
     ]
 
 
-def _domain_errors(trial: _Trial, images: int | None) -> dict[int, float]:
-    """Error in percent of each complete domain whose labels are known."""
-    errors = {}
-    for position in complete_domains(trial.records, trial.done, images):
-        here = [record for record in trial.records if record.position == position]
-        if all(record.wrong >= 0 for record in here):
-            errors[position] = 100 * sum(record.wrong for record in here) / sum(record.n for record in here)
-    return errors
+def _counts(trial: _Trial, images: int | None) -> dict[int, tuple[int, int]]:
+    """Wrong answers and samples of each complete stretch whose labels are known."""
+    unknown = {record.position for record in trial.records if record.wrong < 0}
+    counted = set(complete_domains(trial.records, trial.done, images)) - unknown
+    counts: dict[int, tuple[int, int]] = {}
+    for record in trial.records:
+        if record.position in counted:
+            wrong, n = counts.get(record.position, (0, 0))
+            counts[record.position] = (wrong + record.wrong, n + record.n)
+    return counts
+
+
+def _error(counts: Mapping[int, tuple[int, int]], positions: Sequence[int]) -> float | None:
+    """Error in percent over stretches; none unless all are there."""
+    if not positions or not counts.keys() >= set(positions):
+        return None
+    wrong, n = (sum(counts[position][which] for position in positions) for which in (0, 1))
+    return 100 * wrong / n
 
 
 def over_seeds(values: Iterable[float]) -> Value | None:
@@ -337,8 +407,8 @@ def to_rich(table: Table, width: int = 120) -> RichTable:
         _rich(table, spread=False, costs=False),
         _rich(table, spread=True, costs=True, transposed=True),
         _rich(table, spread=False, costs=True, transposed=True),
-        _rich(replace(table, columns=()), spread=True, costs=True),
-        _rich(replace(table, columns=()), spread=True, costs=False),
+        _rich(replace(table, columns=(), rounds=()), spread=True, costs=True),
+        _rich(replace(table, columns=(), rounds=()), spread=True, costs=False),
     ]
     console = Console(width=10_000)
     fitting = (rich for rich in layouts if Measurement.get(console, console.options, rich).maximum <= width)
@@ -364,23 +434,24 @@ def _rich(table: Table, *, spread: bool, costs: bool, transposed: bool = False) 
 
 def _grid(table: Table, *, spread: bool, costs: bool) -> list[list[_Shown]]:
     """Head and rows as printed. Without `spread`, only the mean keeps its standard deviation."""
-    errors = table.columns if table.labelled else ()
+    errors, rounds = (table.columns, table.rounds) if table.labelled else ((), ())
     wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in table.rows)]
     head = [
         "",
         *(column.short for column in errors),
         *(["mean"] if table.labelled else []),
+        *(column.short for column in rounds),
         *(cost[0] for cost in wanted),
     ]
     marks = _marks(table)
     lines = [[_Shown(text) for text in head]]
     for row in table.rows:
         line = [_Shown(row.label + row.dagger + marks.get(row.label, ""))]
-        for column in errors:
-            value = row.errors[column.position]
-            line.append(_Shown(_printed(value, spread), row.label in table.best[column.position]))
+        for _, value, best in zip(errors, row.errors, table.best, strict=False):
+            line.append(_Shown(_printed(value, spread), row.label in best))
         if table.labelled:
             line.append(_Shown(_printed(row.mean, True), row.label in table.best[-1]))
+        line += [_Shown(_printed(value, spread)) for _, value in zip(rounds, row.rounds, strict=False)]
         lines.append(line + [_Shown(_number(read(row.cost), style)) for _, read, style in wanted])
     return lines
 
@@ -423,17 +494,26 @@ def to_markdown(table: Table) -> str:
 def to_csv(table: Table) -> str:
     """One line a label; errors with one decimal, standard deviations in columns of their own where there are any."""
     spread = any(len(row.seeds) > 1 for row in table.rows)
-    titles = [*(column.title for column in table.columns), "mean"] if table.labelled else []
+    titles = [column.title for column in table.columns] + ["mean"] + [column.title for column in table.rounds]
+    titles = titles if table.labelled else []
     sds = [f"{title} sd" for title in titles] if spread else []
-    tail = ["boundaries", "images_per_domain", "batch", "seconds_per_batch", "images_per_second", "peak_memory_mb"]
+    tail = [
+        "boundaries",
+        "protocol",
+        "images_per_domain",
+        "batch",
+        "seconds_per_batch",
+        "images_per_second",
+        "peak_memory_mb",
+    ]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(["label", "method", "seeds", *titles, *sds, *tail, "views", "source_data", "status", "problems"])
     for row in table.rows:
-        values = [*row.errors, row.mean] if table.labelled else []
+        values = [*row.errors, row.mean, *row.rounds] if table.labelled else []
         means = ["" if value is None else f"{value.mean:.1f}" for value in values]
         spreads = ["" if value is None or value.sd is None else f"{value.sd:.2f}" for value in values] if spread else []
-        size = [table.boundaries, table.images, table.batch]
+        size = [table.boundaries, table.protocol, table.images, table.batch]
         costs = [row.cost.seconds, row.cost.images_per_second, row.cost.memory, row.cost.views]
         plain = ["" if cost is None else f"{cost:.4g}" for cost in costs]
         status = row.status or ("invalid" if row.problems else "complete")

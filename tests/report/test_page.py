@@ -167,6 +167,26 @@ def test_a_long_stream_is_thinned(tmp_path: Path) -> None:
     assert "Each point is the mean of 2 batches." in page
 
 
+def test_a_stream_that_goes_round(tmp_path: Path) -> None:
+    """Ten rounds of three domains: a column a domain, one a round, and a band a stretch."""
+    domains = ("gaussian_noise", "fog", "snow") * 10
+    folder = write_fake_run(tmp_path, domains=domains, batches=1, size=20, methods=("source", "dss"))
+    head = json.loads((tmp_path / "run.json").read_text())
+    head["stream"]["protocol"] = {"kind": "recurring", "rounds": 10}
+    (tmp_path / "run.json").write_text(json.dumps(head))
+    page = render(folder)
+    data = data_of(page)
+    assert data["charts"]["errors"]["domains"] == ["gaussian_noise", "fog", "snow"]
+    assert data["charts"]["accuracy-0"]["domains"] == ["gaussian_noise", "fog", "snow"]
+    records = [record for record in folder.records("dss-s0") if record.domain == "fog"]
+    share = 100 * sum(record.selected or 0 for record in records) / sum(record.n for record in records)
+    assert data["charts"]["accuracy-0"]["share"][1] == pytest.approx(share)
+    assert data["charts"]["running"]["domains"][-1] == "snow #10"
+    assert page.count('title="round ') == 10
+    assert "recurring (rounds 10)" in page
+    assert "<dt>Stretches</dt><dd>30</dd>" in page
+
+
 def test_calibration_error_by_hand() -> None:
     bins = ((10, 8.0, 6), (10, 5.0, 6))  # gaps of 2 and 1 samples in 20
     empty: tuple[Any, ...] = ()

@@ -167,8 +167,11 @@ def accuracies(scene: Scene) -> list[Figure]:
     """Accuracy of the selected against the rejected, one figure a label that selects."""
     figures: list[Figure] = []
     for track in scene.tracks:
-        columns = [column for column in scene.table.columns if column.position in track.splits]
-        splits = [track.splits[column.position] for column in columns]
+        parts = {
+            column: [track.splits[p] for p in column.positions if p in track.splits] for column in scene.table.columns
+        }
+        columns = [column for column, found in parts.items() if found]
+        splits = [sum(parts[column], start=Split()) for column in columns]
         if known(split.selected_accuracy for split in splits):
             figures.append(_accuracy_figure(scene, track, columns, splits, len(figures)))
     return figures
@@ -244,7 +247,7 @@ def _over_stream(
         svg=charts.line_chart(name, title, lines, _bands(scene), axis=axis, y=y, height=height),
         data={
             "steps": longest.steps[::every],
-            "domains": [scene.table.columns[p].title.replace("_", " ") for p in longest.positions[::every]],
+            "domains": [scene.table.stretches[p].title.replace("_", " ") for p in longest.positions[::every]],
             "unit": unit,
             "series": [{"label": line.label, "values": line.values} for line in lines],
         },
@@ -260,11 +263,12 @@ def _bands(scene: Scene) -> list[Band]:
         starts.setdefault(position, index)
     edges = [*starts.values(), len(longest.positions)]
     usual = max(after - before for before, after in pairwise(edges))
-    whole = len(starts) == len(scene.table.columns)
+    stretches = scene.table.stretches
+    whole = len(starts) == len(stretches)
     if not whole:
         edges[-1] = edges[-2] + usual
-        edges += [edges[-1] + usual * (index + 1) for index in range(len(scene.table.columns) - len(starts))]
-    names = [column.short for column in scene.table.columns]
+        edges += [edges[-1] + usual * (index + 1) for index in range(len(stretches) - len(starts))]
+    names = [stretch.short for stretch in stretches]
     return [
         Band(name, before / every, after / every) for name, before, after in zip(names, edges, edges[1:], strict=False)
     ]

@@ -122,8 +122,13 @@ def _bars(table: Table) -> list[tuple[Row, float]]:
 
 def _facts(run: Run, table: Table) -> list[tuple[str, str]]:
     facts = [("Stream", table.dataset or run.name), ("Domains", str(len(table.columns)))]
+    if table.protocol:
+        facts.append(("Protocol", table.protocol))
+    if not table.by_stretch:
+        facts.append(("Stretches", str(len(table.stretches))))
     if table.images is not None:
-        facts.append((f"{table.samples.capitalize()} a domain", f"{table.images:,}"))
+        unit = "domain" if table.by_stretch else "stretch"
+        facts.append((f"{table.samples.capitalize()} a {unit}", f"{table.images:,}"))
     if table.batch is not None:
         facts.append(("Batch", str(table.batch)))
     facts.append(("Domain boundaries", table.boundaries))
@@ -138,7 +143,7 @@ def _gallery(folder: RunFolder, run: Run, table: Table) -> Gallery | None:
     for cell in order:
         samples = folder.samples(cell.cell)
         if samples is not None and len(samples.images):
-            return Gallery(cell.label, pictures.strips(samples, table.columns, classes))
+            return Gallery(cell.label, pictures.strips(samples, table.stretches, classes))
     return None
 
 

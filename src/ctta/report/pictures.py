@@ -46,14 +46,14 @@ class Strip:
     pictures: tuple[Picture, ...]
 
 
-def strips(samples: Samples, columns: Sequence[Column], classes: Sequence[str]) -> list[Strip]:
-    """The first images of each domain; they are not chosen."""
+def strips(samples: Samples, stretches: Sequence[Column], classes: Sequence[str]) -> list[Strip]:
+    """The first images of each stretch; they are not chosen."""
     found = []
-    for column in columns[:DOMAINS]:
-        (indices,) = np.nonzero(samples.position == column.position)
+    for stretch in stretches[:DOMAINS]:
+        (indices,) = np.nonzero(np.isin(samples.position, stretch.positions))
         if len(indices):
             pictures = tuple(_picture(samples, int(index), classes) for index in indices[:EACH])
-            found.append(Strip(column.title.replace("_", " "), pictures))
+            found.append(Strip(stretch.title.replace("_", " "), pictures))
     return found
 
 

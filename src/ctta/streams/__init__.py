@@ -20,9 +20,23 @@ from ctta.streams import (
     scanobjectnn,
 )
 from ctta.streams.dataset import Data, DataSet
+from ctta.streams.protocols import KINDS, PLAIN, Protocol
 from ctta.streams.stream import Batch, Domain, Stream
 
-__all__ = ["DATASETS", "Batch", "Data", "DataSet", "Domain", "Stream", "open_stream", "problems"]
+__all__ = [
+    "DATASETS",
+    "KINDS",
+    "PLAIN",
+    "Batch",
+    "Data",
+    "DataSet",
+    "Domain",
+    "Protocol",
+    "Stream",
+    "open_stream",
+    "problems",
+    "protocol_problems",
+]
 
 DATASETS: Mapping[str, DataSet] = MappingProxyType(
     {
@@ -49,9 +63,13 @@ def problems(data: Data) -> list[str]:
     return DATASETS[data.dataset].problems(data)
 
 
-def open_stream(data: Data) -> Stream:
-    """Open the data."""
-    if found := problems(data):
+def protocol_problems(protocol: Protocol, data: Data) -> list[str]:
+    """What is wrong with a protocol for these data."""
+    return protocol.problems(DATASETS[data.dataset], data) if data.dataset in DATASETS else []
+
+
+def open_stream(data: Data, protocol: Protocol = PLAIN) -> Stream:
+    """Open the data, in the arrangement of the protocol."""
+    if found := problems(data) + protocol_problems(protocol, data):
         raise ConfigError("\n".join(found))
-    dataset = DATASETS[data.dataset]
-    return dataset.open(data, dataset.pairs(data))
+    return protocol.arrange(DATASETS[data.dataset], data)

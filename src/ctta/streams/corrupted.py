@@ -55,12 +55,14 @@ class CorruptedDomain:
             images = self._make(rows)
         return images, self.labels[rows]
 
-    def _make(self, rows: Rows) -> Images:
-        taken = self.first + rows
-        made = corrupt(
-            self.images[taken], self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=taken
-        )
+    def corrupt(self, samples: Images, rows: Rows) -> Images:
+        """These samples, as if they were the ones that it has in these rows."""
+        number = self.first + rows
+        made = corrupt(samples, self.name, severity=self.severity, preset=self.preset, seed=self.seed, first=number)
         return np.stack([through_jpeg(image) for image in made]) if self.jpeg else made
+
+    def _make(self, rows: Rows) -> Images:
+        return self.corrupt(self.images[self.first + rows], rows)
 
     def _cached(self, folder: Path) -> Path:
         """The file with the whole domain, made if it is not there."""

@@ -53,9 +53,13 @@ class CorruptedCloudDomain:
             clouds = self._make(rows)
         return clouds, self.labels[rows]
 
-    def _make(self, rows: Rows) -> Clouds:
+    def corrupt(self, samples: Clouds, rows: Rows) -> Clouds:
+        """These samples, as if they were the ones that it has in these rows."""
         number = self.first + rows
-        return corrupt_clouds(self.clouds[rows], self.name, severity=self.severity, seed=self.seed, first=number)
+        return corrupt_clouds(samples, self.name, severity=self.severity, seed=self.seed, first=number)
+
+    def _make(self, rows: Rows) -> Clouds:
+        return self.corrupt(self.clouds[rows], rows)
 
     def _cached(self, folder: Path) -> Path:
         """The file with the whole domain, made if it is not there; its name tells these clouds from others."""
