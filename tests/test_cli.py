@@ -30,7 +30,9 @@ SPEC = {
 
 
 def start(*arguments, **options):
-    code = "from ctta.cli import main; main()"
+    # A shell that starts the tests in the background has them ignore the signal.
+    heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+    code = f"{heed}; from ctta.cli import main; main()"
     python_path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": python_path, "COLUMNS": "160"}
     return subprocess.Popen(
@@ -137,7 +139,10 @@ def test_ctrl_c_keeps_what_was_done(tmp_path, spec):
     while not any(path.stat().st_size for path in (tmp_path / "run").glob("*.jsonl")) and time.monotonic() < deadline:
         time.sleep(0.02)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    try:
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
     assert process.returncode == 130
     assert "the same command goes on" in err
     assert "Traceback" not in err
