@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctta.errors import InputError
-from ctta.files import fingerprint
+from ctta.files import fingerprint, some
 from ctta.streams.corrupted_clouds import CLOUD_DOMAINS, cloud_problems, label_problems
 from ctta.streams.dataset import Data, DataSet
 from ctta.streams.stream import Clouds, Labels, Rows, Stream
@@ -56,7 +56,7 @@ def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Strea
     folder, names = data.folder, [_file(*domain) for domain in domains]
     wanted = dict.fromkeys([*names, LABELS])
     missing = [name for name in wanted if not (folder / name).is_file()]
-    problems = [f"Missing: {_some(missing)}."] if missing else []
+    problems = [f"Missing: {some(missing, SHOWN)}."] if missing else []
     arrays = {
         name: array for name in wanted if name not in missing if (array := _map(folder / name, problems)) is not None
     }
@@ -70,7 +70,7 @@ def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Strea
         there = sorted(path.name for path in folder.glob("*.npy")) if folder.is_dir() else []
         raise InputError(
             f"{folder} cannot be used as ModelNet40-C. {' '.join(dict.fromkeys(problems))} Found: "
-            f"{_some(there) or 'no .npy file'}. The public set is zenodo.org/records/6017834: unpack it and give "
+            f"{some(there, SHOWN) or 'no .npy file'}. The public set is zenodo.org/records/6017834: unpack it and give "
             "the folder with the .npy files."
         )
     rows = data.rows(len(labels))
@@ -93,11 +93,6 @@ def _map(path: Path, problems: list[str]) -> NDArray[Any] | None:
     except (ValueError, OSError, EOFError) as error:
         problems.append(f"{path.name} cannot be read ({error}); it may be a truncated download.")
         return None
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
 
 
 MODELNET40_C = DataSet(
