@@ -39,7 +39,7 @@ from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.experiment import Model, read_yaml
 from ctta.layers import Normalized, class_count
-from ctta.models import find, from_factory
+from ctta.models import EMBEDDED_NETWORKS, find, from_factory
 from ctta.randomness import Randomness, mix
 from ctta.records import write_atomically
 from ctta.streams import DATASETS, Data, Domain, Stream, open_stream
@@ -47,7 +47,6 @@ from ctta.streams import problems as data_problems
 from ctta.streams.stream import Rows, to_tensor
 from ctta.teacher import calibrate_gate
 
-EMBEDDED = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}  # the networks of the embedded models
 MEASURED = 5000  # samples that mean, standard deviation and the gate are read off
 CHUNK = 200  # samples that are loaded at a time, where nothing is learned from them
 LOADED_AHEAD = 2  # batches
@@ -67,7 +66,7 @@ class Network(Config):
         """The network with fresh weights."""
         if self.factory:
             return from_factory(self.factory)
-        return find(EMBEDDED.get(str(self.name), str(self.name))).build(classes)
+        return find(EMBEDDED_NETWORKS.get(str(self.name), str(self.name))).build(classes)
 
     def problems(self) -> list[str]:
         """What the types alone do not tell."""

@@ -35,7 +35,7 @@ from ctta.adapter import Adapter, Step
 from ctta.ahead import ahead
 from ctta.errors import ConfigError, InputError, StateError
 from ctta.methods import METHODS
-from ctta.models import find
+from ctta.models import EMBEDDED_NETWORKS, find
 from ctta.models.load import PROVIDERS
 from ctta.models.weights import read_metadata
 from ctta.pictures import PICTURES, Fit, files_below, read_picture
@@ -49,7 +49,6 @@ from ctta.streams.stream import to_tensor
 log = logging.getLogger("ctta")
 
 CLOUD = ".npy"
-EMBEDDED = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}
 ARRAYS = (".npz", ".npy")
 READERS = 2  # batches that are read ahead, each in a thread
 DOMAIN = "all"  # nobody says where one ends
@@ -281,7 +280,7 @@ def plan_adaptation(
     }
     made = _checked(about, method, batch, size)  # an experiment whose data are yet to come
     if size is None and not own:
-        size = find(EMBEDDED.get(model, model)).input_size
+        size = find(EMBEDDED_NETWORKS.get(model, model)).input_size
     samples = open_samples(Path(path), size)
     (cell,) = made.cells((batch, *samples.shape))
     kind = METHODS[method]
@@ -320,7 +319,7 @@ def _class_names(model: str, weights: str | None, path: Path | str | None) -> tu
             raise InputError(
                 f"{path} cannot be read ({error}). Give a text file, the name of a class a line."
             ) from error
-    if model in EMBEDDED:
+    if model in EMBEDDED_NETWORKS:
         return fashion_mnist()[2] if model == "embedded" else tuple(SOLIDS)
     about = read_metadata(weights) if weights else {}
     return tuple(json.loads(about["classes"])) if "ctta" in about else ()

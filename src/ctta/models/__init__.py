@@ -19,6 +19,7 @@ from ctta.models.ttt_resnet import resnet26
 from ctta.models.wide_resnet import wide_resnet
 
 __all__ = [
+    "EMBEDDED_NETWORKS",
     "MODELS",
     "Checkpoint",
     "ModelEntry",
@@ -30,6 +31,8 @@ __all__ = [
     "load",
     "weights_hash",
 ]
+
+EMBEDDED_NETWORKS = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}  # of the embedded models
 
 # Mean and standard deviation, as those used them who trained the weights.
 RAW = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
