@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import nn
 
 import ctta
 from ctta import ConfigError
-from ctta.teacher import LEAN
+from ctta.teacher import LEAN, plain_share
 
 
 def double(x, random):
@@ -24,6 +26,31 @@ def test_the_plain_batch_has_its_share_in_the_average():
     for share in (0.0, 0.25, 1.0):
         adapter = ctta.CoTTA(model, ctta.CoTTA.config_type(views=3, gate=1.0, plain=share), views=double)
         torch.testing.assert_close(adapter(x), share * plain + (1 - share) * view)
+
+
+def test_the_share_is_weighed_by_how_much_surer_the_teacher_is_without_views():
+    assert [round(float(plain_share(torch.tensor(0.9), torch.tensor(v))), 4) for v in (0.95, 0.9, 0.87, 0.8, 0.2)] == [
+        0.0,
+        0.0,
+        0.3,
+        1.0,
+        1.0,
+    ]
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).double()
+    with torch.no_grad():
+        model[1].weight.zero_()
+        model[1].bias.zero_()
+        model[1].weight[0, 0] = -1.0  # a view doubles the first pixel, so the first class is less likely in it
+        model[1].bias[0] = 3.0
+    x = torch.full((2, 3, 2, 2), 0.4, dtype=torch.float64)
+
+    def sure(logit):
+        return math.exp(logit) / (math.exp(logit) + 3)
+
+    share = 10 * (sure(2.6) - sure(2.2))
+    assert 0.1 < share < 0.9
+    adapter = ctta.CoTTA(model, preset="weighed", gate=1.0, views=double)
+    assert adapter(x)[:, 0].tolist() == pytest.approx([share * 2.6 + (1 - share) * 2.2] * 2)
 
 
 def test_a_variant_goes_by_the_input_and_joins_any_preset():
