@@ -64,16 +64,14 @@ def plain_sar(network, batches, *, limit, recover, rate):
                     p -= rate * m
             recovered = average < recover
             if recovered:
-                average = None
                 with torch.no_grad():
-                    for p, o, m in zip(learned, original, momentum, strict=True):
+                    for p, o in zip(learned, original, strict=True):
                         p.copy_(o)
-                        m.zero_()
         yield logits, len(selected), recovered
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize("recover", [0.2, 0.37])
+@pytest.mark.parametrize("recover", [0.2, 0.34])
 def test_ten_batches_against_plain_torch(dtype, tolerance, recover):
     network = make_decisive().to(dtype)
     adapter = SAR(network, preset="cifar10", recover=recover)
@@ -87,17 +85,18 @@ def test_ten_batches_against_plain_torch(dtype, tolerance, recover):
         assert 0 < selected < len(x)
         assert step.info["recovered"] == recovered
         recoveries += recovered
-    assert (0 < recoveries < 10) == (recover == 0.37)
+    assert (0 < recoveries < 10) == (recover == 0.34)
 
 
-def test_recovery_clears_weights_optimiser_and_average():
+def test_recovery_takes_the_weights_back_and_nothing_else():
     network = make_decisive()
     adapter = SAR(network, preset="cifar10", recover=100.0)
     fresh = SAR(network, preset="cifar10", recover=100.0)
-    assert adapter.step(BATCHES[0]).info["recovered"] == 1
-    assert adapter.average == -1
+    step = adapter.step(BATCHES[0])
+    assert step.info["recovered"] == 1
+    assert adapter.average == step.info["loss"]
     assert all(torch.equal(a, b) for a, b in zip(adapter.parameters(), fresh.parameters(), strict=True))
-    assert all((value == 0).all() for slots in adapter.optimizer.state.values() for value in slots.values())
+    assert any((value != 0).any() for slots in adapter.optimizer.state.values() for value in slots.values())
     never = SAR(network, preset="cifar10", recover=0.0)
     assert all(never.step(x).info["recovered"] == 0 for x in BATCHES)
 
