@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -165,6 +165,15 @@ def write(
     return folder
 
 
+def test_one_seed_is_said(tmp_path: Path) -> None:
+    folder = write(tmp_path, "table1", {"Source": 9, "DSS": 3})
+    head = folder.run()
+    folder.write_run(replace(head, cells=tuple(cell for cell in head.cells if cell.seed == 0)))
+    made = comparison.build(folder)
+    assert made is not None
+    assert "One seed: what lies close together may do so by chance." in made.remarks
+
+
 def test_a_run_without_a_table_is_beside_nothing(tmp_path: Path) -> None:
     assert comparison.build(write(tmp_path, None, {"Source": 9})) is None
 
@@ -176,11 +185,12 @@ def test_reduced_size_is_compared_and_said(tmp_path: Path) -> None:
     assert made.by_value
     source, dss = made.lines
     assert source.mean.ours == Value(pytest.approx(47.5), pytest.approx(12.5**0.5), 2)
-    assert source.verdict == "within 2 sd, reduced size; order kept"  # 4.0 from 43.5
-    assert dss.verdict == "within 1 sd, reduced size; order kept"
+    assert source.verdict == "higher by 4.0, reduced size; order kept"
+    assert dss.verdict == "higher by 1.5, reduced size; order kept"
     assert dss.domains["fog"].difference == pytest.approx(17.5 - 12.5)
     assert made.remarks == (
-        "Reduced size: 20 of 10,000 images a domain, so methods that learn see less of the stream.",
+        "Reduced size: 20 of 10,000 images a domain, so methods that learn see less of the stream, and the spread over "
+        "seeds does not cover the choice of images.",
         "Not the paper's settings: DSS (views 8).",
         "Not in this run: BN Adapt, TENT, AdaContrast, Conjugate PL, CoTTA.",
     )
@@ -312,6 +322,6 @@ def test_files_beside_the_run(folder: RunFolder) -> None:
 def test_the_page_has_a_section(folder: RunFolder) -> None:
     page = render(folder)
     assert 'href="#paper"' in page
-    assert "Table 3, ImageNet-C of the paper" in page
+    assert "The paper’s Table 3, ImageNet-C, beside this run." in page
     assert "<td>82.4</td><td>82.5 ± 3.5</td><td>+0.1</td>" in page
     assert "The paper prints a mean of 66.2 for BN Adapt" in page

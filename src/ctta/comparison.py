@@ -20,6 +20,7 @@ from itertools import combinations
 from typing import Any
 
 from rich.box import SIMPLE
+from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -123,6 +124,7 @@ def build(*folders: RunFolder) -> Comparison | None:
         *_scope(strange, printed, table, run.experiment.get("execution") or {}),
         *_orders(printed, len(folders)),
         *_departures(ours.values()),
+        *_alone(ours.values()),
         *([f"Not in this run: {', '.join(missing)}."] if missing else []),
         *printed.notes(),
     ]
@@ -169,7 +171,7 @@ def compare(
         beside = _entry(row.mean, mine.mean, by_value)
         words = mine.remark or ("not complete" if mine.mean is None else _order_words(row.title, judged, labels))
         if by_value and row.title in counted:
-            words = f"{value_words(beside, row.sd)}{', reduced size' if reduced else ''}; {words}"
+            words = f"{value_words(beside, row.sd, reduced=reduced)}; {words}"
         errors = {
             column.name: _entry(row.errors[column.name], mine.errors.get(column.name), by_value)
             for column in domains
@@ -208,22 +210,22 @@ def ranking(means: Mapping[str, float]) -> dict[str, int]:
     return {title: 1 + sum(other < value for other in shown.values()) for title, value in shown.items()}
 
 
-def value_words(mean: Entry, paper_sd: float | None) -> str:
-    """How far our mean is from the paper's, in words."""
+def value_words(mean: Entry, paper_sd: float | None, *, reduced: bool = False) -> str:
+    """How far our mean is from the paper's, in words; at reduced size no spread says whether that is far."""
     assert mean.ours is not None
     assert mean.difference is not None
     distance = abs(mean.difference)
-    if distance <= ROUNDING:
-        return "as printed"
-    side = "higher" if mean.difference > 0 else "lower"
+    side = "as printed" if distance <= ROUNDING else f"{'higher' if mean.difference > 0 else 'lower'} by {distance:.1f}"
     known = [sd for sd in (mean.ours.sd, paper_sd) if sd is not None]
+    if reduced:
+        return f"{side}, reduced size"
+    if distance <= ROUNDING:
+        return side
     if not known:
-        return f"{side} by {distance:.1f}, spread not known"
+        return f"{side}, spread not known"
     spread, beyond = math.hypot(*known), distance - ROUNDING  # the paper's number is rounded
-    for limit in (1, 2):
-        if beyond <= limit * spread:
-            return f"within {limit} sd"
-    return f"{side} by {distance:.1f}, beyond 2 sd"
+    within = next((f"within {limit} sd" for limit in (1, 2) if beyond <= limit * spread), "")
+    return within or f"{side}, beyond 2 sd"
 
 
 def other_world(
@@ -284,13 +286,13 @@ def _mean_without(folder: RunFolder, row: Row, unlike: Sequence[str]) -> Value |
 def _scope(strange: Sequence[str], printed: PaperTable, table: Table, execution: Mapping[str, Any]) -> list[str]:
     """What is compared, and on what it was measured."""
     if strange:
-        words = " and ".join(strange)
+        words = ", ".join(strange)
         return [f"{words[0].upper()}{words[1:]}: only the order is compared."]
     setup, said = printed.setup, []
     if table.images is not None and table.images < setup.images:
         said.append(
             f"Reduced size: {table.images:,} of {setup.images:,} {table.samples} a domain, so methods that learn see "
-            "less of the stream."
+            f"less of the stream, and the spread over seeds does not cover the choice of {table.samples}."
         )
     if setup.batch is not None and table.batch != setup.batch:
         said.append(f"Batch {table.batch} instead of {setup.batch}.")
@@ -316,6 +318,12 @@ def _departures(ours: Iterable[Ours]) -> list[str]:
         if one.departures:
             labels.setdefault(one.departures, []).append(one.label)
     return [f"Not the paper's settings: {', '.join(found)} ({', '.join(said)})." for said, found in labels.items()]
+
+
+def _alone(ours: Iterable[Ours]) -> list[str]:
+    """That nothing is known of the spread."""
+    alone = any(one.mean is not None and one.mean.sd is None for one in ours)
+    return ["One seed: what lies close together may do so by chance."] if alone else []
 
 
 def _entry(printed: float, value: Value | None, by_value: bool) -> Entry:
@@ -395,22 +403,17 @@ def caption(comparison: Comparison) -> list[str]:
     return [what, comparison.summary(), *comparison.remarks]
 
 
-def to_rich(comparison: Comparison) -> RichTable:
+def to_rich(comparison: Comparison) -> Group:
     """For the terminal: means and verdicts."""
     head, *lines = grid(comparison)
-    rich = RichTable(
-        title=Text(f"Beside the paper: {comparison.title}"),
-        caption=Text("\n".join(caption(comparison))),
-        caption_justify="left",
-        box=SIMPLE,
-        padding=(0, 1, 0, 0),
-    )
+    rich = RichTable(box=SIMPLE, padding=(0, 1, 0, 0))
     for number, name in enumerate(head):
         words = number in (0, len(head) - 1)
         rich.add_column(Text(name), justify="left" if words else "right", no_wrap=number < len(head) - 1)
     for line in lines:
         rich.add_row(*(Text(text) for text in line))
-    return rich
+    below = Text("\n".join(caption(comparison)), "italic")
+    return Group(Text(f"Beside the paper: {comparison.title}", "italic"), rich, below)
 
 
 def to_markdown(comparison: Comparison) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ctta import comparison, paper
 from ctta import experiment as experiments
+from ctta.check import check
 from ctta.experiment import Experiment
 from ctta.records import RunFolder
+from ctta.report import render
 from ctta.runner import execute
 from ctta.streams import DATASETS
 from ctta.tables import build
@@ -20,10 +24,14 @@ FOLDER = Path(__file__).parents[2] / "experiments" / "paper"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if not path.stem.startswith("train_"))
 
 
-def load(path: Path, changes: list[str]) -> Experiment:
-    """The experiment; of a grid, its first point."""
+def single(path: Path, changes: list[str]) -> dict[str, Any]:
+    """The sections of one experiment; of a grid, its first point."""
     sections = experiments.read_yaml(path, changes)
-    return experiments.make({name: values for name, values in sections.items() if name not in ("grid", "over")})
+    return {name: values for name, values in sections.items() if name not in ("grid", "over")}
+
+
+def load(path: Path, changes: list[str]) -> Experiment:
+    return experiments.make(single(path, changes))
 
 
 def reduced(path: Path) -> list[str]:
@@ -58,6 +66,16 @@ def test_a_file_is_the_paper_s_experiment(path):
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_check_says_what_is_missing(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    sections = single(path, [])
+    found = [finding for finding in check(sections) if finding.kind == "problem"]
+    assert {finding.about for finding in found} == {"data", "model"}
+    for about, name in (("data", sections["data"]["path"]), ("model", sections["model"]["weights"])):
+        assert any(name in finding.text for finding in found if finding.about == about)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_a_file_runs_on_the_embedded_data(path, tmp_path):
     clouds = "embedded_clouds" in path.read_text()
     domains = "[uniform, shear]" if clouds else "[fog, snow]"
@@ -71,6 +89,12 @@ def test_a_file_runs_on_the_embedded_data(path, tmp_path):
     assert not beside.by_value
     assert "only the order is compared" in beside.remarks[0]
     assert len(beside.lines) == len(build(folder).rows)
+    if path.stem == "figure_threshold":
+        drawn = re.search(r'id="data">(.*?)</script>', render(folder), re.DOTALL)
+        series = json.loads(drawn[1])["charts"]["threshold-0"]["series"]
+        for line in series:
+            assert line["values"] == [step.record.info[line["label"]] for step in steps]
+        assert [line["label"] for line in series] == ["confidence", "threshold"]
 
 
 @pytest.mark.parametrize(
