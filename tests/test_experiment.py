@@ -108,6 +108,18 @@ def test_identity_is_what_decides_the_numbers():
     assert cached.identity() == same.identity()
 
 
+def test_the_paper_s_table_is_named_and_decides_no_number():
+    made = experiments.make({**GOOD, "paper": "table1"})
+    assert made.paper == made.asdict()["paper"] == "table1"
+    assert made.identity() == experiments.make(GOOD).identity()
+    with pytest.raises(ConfigError, match=r"paper: There is no table 'table6'. Did you mean 'table"):
+        experiments.make({**GOOD, "paper": "table6"})
+    with pytest.raises(ConfigError, match=r"(?s)no section 'papper'.*Did you mean 'paper'"):
+        experiments.make({**GOOD, "papper": "table1"})
+    with pytest.raises(ConfigError, match="There is no table 3"):
+        experiments.make({**GOOD, "paper": 3})
+
+
 def test_overrides():
     data = experiments.override(GOOD, ["data.images=7", "method.views=3", "seeds=[4, 5]", "data.domains=[fog]"])
     made = experiments.make(data)
@@ -115,6 +127,8 @@ def test_overrides():
     assert made.seeds == (4, 5)
     assert made.data.domains == ("fog",)
     assert [method.fields for method in made.methods] == [{}, {"views": 3}]
+    lean = experiments.make(experiments.override(GOOD, ["method.preset=cifar100"]))
+    assert [method.preset for method in lean.methods] == ["cifar100", "cifar100"]
     with pytest.raises(ConfigError, match=r"section\.field=value"):
         experiments.override(GOOD, ["data.images"])
 
@@ -126,7 +140,9 @@ def test_every_shipped_experiment_loads():
         if path.stem.startswith("train_"):
             assert trainings.load(path).train.epochs
         else:
-            assert experiments.load(path).cells((1, 3, 32, 32))
+            sections = experiments.read_yaml(path)
+            single = {name: values for name, values in sections.items() if name not in ("grid", "over")}
+            assert experiments.make(single).cells((1, 3, 32, 32))
 
 
 def test_broken_files(tmp_path):

@@ -30,6 +30,7 @@ from rich.text import Text
 
 import ctta
 from ctta import check as checks
+from ctta import comparison as comparisons
 from ctta import experiment as experiments
 from ctta import report as reports
 from ctta import runner, tables
@@ -317,15 +318,19 @@ def _execute(experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json:
 
 def _show(folder: RunFolder, *, as_json: bool) -> None:
     """Table on the terminal; tables and page in the folder."""
-    table = tables.build(folder)
+    table, beside = tables.build(folder), comparisons.write(folder)
     (folder.path / "table.csv").write_text(tables.to_csv(table))
-    (folder.path / "table.md").write_text(tables.to_markdown(table))
+    markdown = [tables.to_markdown(table), *([comparisons.to_markdown(beside)] if beside else [])]
+    (folder.path / "table.md").write_text("\n".join(markdown))
     page = reports.write(folder)
     if as_json:
-        print(json.dumps({**tables.to_json(table), "report": str(page)}))
+        paper = {"comparison": comparisons.to_json(beside)} if beside else {}
+        print(json.dumps({**tables.to_json(table), **paper, "report": str(page)}))
         return
     console = Console()
     console.print(tables.to_rich(table, console.width))
+    if beside:
+        console.print(comparisons.to_rich(beside))
     for note in folder.run().notes:
         console.print(note, soft_wrap=True)
     console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)

@@ -25,6 +25,7 @@ from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
 from ctta.models import load as load_model
+from ctta.paper import TABLES
 from ctta.records import Cell
 from ctta.streams import KINDS, PLAIN, Data, Protocol, protocol_problems
 from ctta.streams import problems as data_problems
@@ -129,6 +130,7 @@ class Experiment:
     source: Data | None = None  # clean data of the source, for methods that need some
     execution: Execution = field(default_factory=Execution)
     protocol: Protocol = PLAIN
+    paper: str | None = None  # the table of the paper that the run is put beside
 
     def asdict(self) -> dict[str, Any]:
         """Plain data."""
@@ -136,7 +138,7 @@ class Experiment:
 
     def identity(self, files: Mapping[str, str] = NOTHING) -> str:
         """A hash of all that decides the numbers. `files` stands for what files hold: where they lie is no matter."""
-        decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
+        decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes", "paper")}
         if self.protocol == PLAIN:  # the same stream, whether it is named or not
             del decisive["protocol"]
         for part, name in BESIDES:
@@ -168,7 +170,7 @@ def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
-    """Apply `section.field=value`; the value is YAML. `method.field` sets the field for every method that has it."""
+    """Apply `section.field=value`; the value is YAML. `method.field` sets it for every method that has it."""
     for text in overrides:
         key, equals, value = text.partition("=")
         section, dot, name = key.partition(".")
@@ -201,7 +203,7 @@ class Draft:
 def draft(data: Mapping[str, Any]) -> Draft:
     """From plain data; a mistake in one section does not hide another."""
     problems: list[str] = []
-    known = ("name", "data", "protocol", "model", "source", "methods", "seeds", "notes", "execution")
+    known = ("name", "data", "protocol", "model", "source", "methods", "seeds", "notes", "execution", "paper")
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = section(Data, "data", data.get("data", {}), problems)
     protocol = _protocol(data["protocol"], stream, problems) if "protocol" in data else PLAIN
@@ -222,6 +224,8 @@ def draft(data: Mapping[str, Any]) -> Draft:
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
         seeds = [0]
+    if (beside := data.get("paper")) is not None and beside not in tuple(TABLES):
+        problems.append(f"paper: There is no table {beside!r}. {nearest(str(beside), TABLES)}")
     return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems), protocol)
 
 
@@ -233,7 +237,16 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     notes = tuple(str(note) for note in data.get("notes", []))
     named = str(data.get("name", name))
     return Experiment(
-        named, read.data, read.model, read.methods, read.seeds, notes, read.source, read.execution, read.protocol
+        name=named,
+        data=read.data,
+        model=read.model,
+        methods=read.methods,
+        seeds=read.seeds,
+        notes=notes,
+        source=read.source,
+        execution=read.execution,
+        protocol=read.protocol,
+        paper=data.get("paper"),
     )
 
 
@@ -324,7 +337,7 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
 def _with_field(entry: Any, name: str, value: Any) -> Any:
     mapping = {"method": entry} if isinstance(entry, str) else dict(entry)
     kind = METHODS.get(mapping.get("method", ""))
-    return {**mapping, name: value} if kind is not None and name in kind.config_type.fields() else entry
+    return {**mapping, name: value} if kind is not None and name in ("preset", *kind.config_type.fields()) else entry
 
 
 def _slug(label: str) -> str:

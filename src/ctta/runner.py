@@ -175,6 +175,9 @@ def _claim(
                 f"{_difference(before, {**experiment.asdict(), 'files': files})}. "
                 "Give another --out, or remove the folder."
             )
+        if found.experiment.get("paper") != experiment.paper:  # it decides no number, only what they are put beside
+            found = replace(found, experiment={**found.experiment, "paper": experiment.paper})
+            folder.write_run(found)
         return found
     source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), model)
     sizes = {len(domain) for domain in stream.domains}

@@ -313,6 +313,9 @@ def test_all_mistakes_at_once():
         ({"rounds": 2}, {}, "a mapping with a kind"),
         ("gradual", {}, "a mapping with a kind"),
         ({"kind": "mixed", "order": 1}, {}, "Mixed has no field 'order'"),
+        ({"kind": "continual", "order": "paper-11"}, {}, "no order 'paper-11'. Did you mean 'paper-1'?"),
+        ({"kind": "continual", "order": "paper-1"}, {"domains": ["fog", "spatter"]}, "without spatter"),
+        ({"kind": "continual", "order": "paper-1"}, {"dataset": "embedded_clouds"}, "without uniform"),
         ({"kind": "recurring", "rounds": 0}, {}, "'rounds' of Recurring must be a whole number, at least 1"),
         ({"kind": "dirichlet", "concentration": 0}, {}, "'concentration' of Dirichlet must be a number"),
         ({"kind": "segments", "shortest": 5, "longest": 2}, {}, "shortest must not be more than longest"),
@@ -328,6 +331,14 @@ def test_wrong_settings(protocol, data, words):
     with pytest.raises(ConfigError) as caught:
         experiments.make({"data": data, "protocol": protocol})
     assert words in str(caught.value)
+
+
+def test_the_paper_s_orders_have_names():
+    protocol = KINDS["continual"].make({"order": "paper-7"})
+    names = [domain.name for domain in open_stream(Data(images=1), protocol).domains]
+    assert (names[:2], names[-1], len(names)) == (["frost", "impulse_noise"], "gaussian_noise", 15)
+    some = open_stream(Data(images=1, domains=("fog", "contrast", "frost")), protocol)
+    assert [domain.name for domain in some.domains] == ["frost", "contrast", "fog"]
 
 
 def test_an_opened_stream_is_checked_too():

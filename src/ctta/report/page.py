@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ctta import tables
+from ctta import comparison, tables
 from ctta.records import Cell, Run, RunFolder
 from ctta.report import charts, figures, pictures, tracks
 from ctta.report.figures import Figure, Scene
@@ -64,6 +64,7 @@ def render(folder: RunFolder) -> str:
         "gallery": _gallery(folder, run, table),
         "figures": shown,
         "verdicts": _verdicts(scene),
+        "beside": _beside(folder),
         "heat": _heat(table),
         "cost": _cost(table),
         "dagger": tables.DAGGER,
@@ -176,6 +177,21 @@ def _verdicts(scene: Scene) -> list[str]:
                 said += " Very little was rejected."
             sentences.append(said)
     return sentences
+
+
+def _beside(folder: RunFolder) -> dict[str, Any] | None:
+    """The run beside the paper's table; none unless it names one."""
+    found = comparison.build(folder)
+    if found is None:
+        return None
+    return {
+        "title": found.title,
+        "by_value": found.by_value,
+        "grid": comparison.grid(found),
+        "domains": comparison.domain_grid(found),
+        "summary": found.summary(),
+        "remarks": found.remarks,
+    }
 
 
 def _heat(table: Table) -> dict[str, list[float]]:

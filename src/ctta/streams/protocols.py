@@ -31,7 +31,9 @@ from numpy.typing import NDArray
 
 from ctta.config import Config, setting
 from ctta.corruptions import SEVERITIES
-from ctta.errors import ConfigError, InputError
+from ctta.errors import ConfigError, InputError, nearest
+from ctta.files import some
+from ctta.paper import orders
 from ctta.streams.dataset import CLEAN, Data, DataSet
 from ctta.streams.stream import Clouds, Domain, Images, Labels, Rows, Stream
 
@@ -58,11 +60,27 @@ class Continual(Protocol):
     """The domains one after the other, in the order of `data.domains` or in a random one."""
 
     kind: Literal["continual"] = setting("continual", "This protocol.")
-    order: int | None = setting(None, "Number of a random order of the domains; as given without it.", low=0)
+    order: int | str | None = setting(
+        None,
+        "Number of a random order of the domains, or an order of the paper's Table 4, paper-1 to paper-10; as given "
+        "without it.",
+        low=0,
+    )
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         pairs = dataset.pairs(data)
+        if isinstance(self.order, str):
+            return dataset.open(data, tuple(sorted(pairs, key=lambda pair: orders()[str(self.order)].index(pair[0]))))
         return dataset.open(data, tuple(pairs[place] for place in places(len(pairs), self.order)))
+
+    def problems(self, dataset: DataSet, data: Data) -> list[str]:
+        if not isinstance(self.order, str):
+            return []
+        if self.order not in orders():
+            return [f"There is no order {self.order!r}. {nearest(self.order, orders())} Or give a number."]
+        strange = [name for name in dataset.names(data) if name not in orders()[self.order]]
+        told = f"{self.order} is an order of the paper's fifteen corruptions of images, without {some(strange)}."
+        return [told] if strange else []
 
 
 @dataclass(frozen=True)
