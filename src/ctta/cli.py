@@ -32,7 +32,7 @@ import ctta
 from ctta import check as checks
 from ctta import experiment as experiments
 from ctta import report as reports
-from ctta import runner, tables
+from ctta import runner, summary, tables
 from ctta import train as trainer
 from ctta.corruptions import NAMES, PAPER
 from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
@@ -316,16 +316,21 @@ def _execute(experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json:
 
 
 def _show(folder: RunFolder, *, as_json: bool) -> None:
-    """Table on the terminal; tables and page in the folder."""
+    """Tables on the terminal; tables and page in the folder."""
     table = tables.build(folder)
     (folder.path / "table.csv").write_text(tables.to_csv(table))
     (folder.path / "table.md").write_text(tables.to_markdown(table))
+    second = summary.build(folder, table)
+    (folder.path / "metrics.csv").write_text(summary.to_csv(second))
+    (folder.path / "metrics.json").write_text(json.dumps(summary.to_json(second), indent=1))
     page = reports.write(folder)
     if as_json:
-        print(json.dumps({**tables.to_json(table), "report": str(page)}))
+        print(json.dumps({**tables.to_json(table), "metrics": summary.to_json(second), "report": str(page)}))
         return
     console = Console()
     console.print(tables.to_rich(table, console.width))
+    if table.labelled:
+        console.print(summary.to_rich(second, console.width))
     for note in folder.run().notes:
         console.print(note, soft_wrap=True)
     console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)

@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from torch import nn
 from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, nearest
 from ctta.execution import Execution
+from ctta.forgetting import Measure
 from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
@@ -129,6 +130,8 @@ class Experiment:
     source: Data | None = None  # clean data of the source, for methods that need some
     execution: Execution = field(default_factory=Execution)
     protocol: Protocol = PLAIN
+    measure: Measure = field(default_factory=Measure)
+    baseline: str | None = None  # the label that the others are compared with; without it Source, if it is there
 
     def asdict(self) -> dict[str, Any]:
         """Plain data."""
@@ -136,9 +139,11 @@ class Experiment:
 
     def identity(self, files: Mapping[str, str] = NOTHING) -> str:
         """A hash of all that decides the numbers. `files` stands for what files hold: where they lie is no matter."""
-        decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes")}
+        decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes", "baseline")}
         if self.protocol == PLAIN:  # the same stream, whether it is named or not
             del decisive["protocol"]
+        if self.measure == Measure():
+            del decisive["measure"]
         for part, name in BESIDES:
             (decisive[part] or {}).pop(name, None)
         decisive["files"] = dict(files)
@@ -196,12 +201,14 @@ class Draft:
     execution: Execution
     problems: tuple[str, ...]
     protocol: Protocol = PLAIN  # also where the section cannot be used
+    measure: Measure = field(default_factory=Measure)  # the same
+    baseline: str | None = None
 
 
 def draft(data: Mapping[str, Any]) -> Draft:
     """From plain data; a mistake in one section does not hide another."""
     problems: list[str] = []
-    known = ("name", "data", "protocol", "model", "source", "methods", "seeds", "notes", "execution")
+    known = [field.name for field in fields(Experiment)]
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = section(Data, "data", data.get("data", {}), problems)
     protocol = _protocol(data["protocol"], stream, problems) if "protocol" in data else PLAIN
@@ -222,7 +229,9 @@ def draft(data: Mapping[str, Any]) -> Draft:
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
         seeds = [0]
-    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems), protocol)
+    measure = _measure(data.get("measure", {}), stream, problems)
+    baseline = _baseline(data.get("baseline"), methods, problems)
+    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems), protocol, measure, baseline)
 
 
 def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
@@ -233,7 +242,17 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
     notes = tuple(str(note) for note in data.get("notes", []))
     named = str(data.get("name", name))
     return Experiment(
-        named, read.data, read.model, read.methods, read.seeds, notes, read.source, read.execution, read.protocol
+        named,
+        read.data,
+        read.model,
+        read.methods,
+        read.seeds,
+        notes,
+        read.source,
+        read.execution,
+        read.protocol,
+        read.measure,
+        read.baseline,
     )
 
 
@@ -251,6 +270,22 @@ def _protocol(values: Any, stream: Data | None, problems: list[str]) -> Protocol
     found = [f"protocol: {problem}" for problem in protocol_problems(protocol, stream)]
     problems += found
     return PLAIN if found else protocol
+
+
+def _measure(values: Any, stream: Data | None, problems: list[str]) -> Measure:
+    measure = section(Measure, "measure", values, problems)
+    if measure is None:
+        return Measure()
+    problems += [f"measure: {problem}" for problem in measure.problems(stream)] if stream is not None else []
+    return measure
+
+
+def _baseline(value: Any, methods: Sequence[Method], problems: list[str]) -> str | None:
+    labels = [method.label for method in methods]
+    if value is not None and value not in labels:
+        problems.append(f"baseline is the label of a row, and there is no row {value!r}. {nearest(str(value), labels)}")
+        return None
+    return None if value is None else str(value)
 
 
 def _source(values: Any, stream: Data | None, problems: list[str]) -> Data | None:

@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ctta import tables
+from ctta import summary, tables
 from ctta.records import Cell, Run, RunFolder
 from ctta.report import charts, figures, pictures, tracks
 from ctta.report.figures import Figure, Scene
@@ -49,6 +49,7 @@ class Settings:
 def render(folder: RunFolder) -> str:
     """One self-contained page."""
     run, table = folder.run(), tables.build(folder)
+    second = summary.build(folder, table)
     look = charts.styles([(row.label, row.method) for row in table.rows])
     scene = Scene(table, tuple(tracks.load(folder)), look)
     shown = _figures(scene)
@@ -64,6 +65,8 @@ def render(folder: RunFolder) -> str:
         "gallery": _gallery(folder, run, table),
         "figures": shown,
         "verdicts": _verdicts(scene),
+        "summary": second,
+        "summary_columns": summary.columns(second) if table.labelled else [],
         "heat": _heat(table),
         "cost": _cost(table),
         "dagger": tables.DAGGER,
@@ -73,7 +76,7 @@ def render(folder: RunFolder) -> str:
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
         "has_dss": any(row.method == "dss" for row in table.rows),
         "several_seeds": any(len(row.seeds) > 1 for row in table.rows),
-        "data": {"table": tables.to_json(table), "charts": _data(shown)},
+        "data": {"table": tables.to_json(table), "metrics": summary.to_json(second), "charts": _data(shown)},
         "style": _inlined("style.css"),
         "script": _inlined("page.js"),
     }
@@ -197,6 +200,8 @@ def _cost(table: Table) -> list[dict[str, Any]]:
             "label": row.label,
             "bar": 100 * row.cost.seconds / slowest,
             "seconds": f"{row.cost.seconds:.3g} s",
+            "p50": _optional(row.cost.p50, ".3g", " s"),
+            "p95": _optional(row.cost.p95, ".3g", " s"),
             "speed": _optional(row.cost.images_per_second, ".0f"),
             "forwards": _optional(row.cost.forwards, ".3g"),
             "backwards": _optional(row.cost.backwards, ".3g"),
