@@ -67,23 +67,22 @@ class Summary:
         said = []
         over = {row.difference.over for row in self.rows if row.difference and row.difference.half is not None}
         if over:
-            said.append(f"Against {self.baseline}: points of error, paired on the same stream; below 0 is better.")
+            said.append(f"Against {self.baseline}: points of error, paired; below 0 is better.")
         if "seeds" in over:
-            said.append("Interval over seeds: how far the method's own chance moves it on these data.")
+            said.append("Interval over seeds: the method's own chance, on these data.")
         if "batches" in over:
             said.append(
-                "Interval over the batches of a domain, with one seed or where seeds change nothing: how far other "
-                "samples of the same domains would move it."
+                "Interval over batches (one seed, or seeds that change nothing): other samples of the same domains."
             )
+        if any(row.compared for row in self.rows):
+            said.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
         if any(row.recovery for row in self.rows):
             said.append(
                 f"Recovery: batches until a domain's error is within {metrics.TOLERANCE:g} point of its final level, "
                 "chance aside."
             )
-        if any(row.compared for row in self.rows):
-            said.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
         if any(row.clean for row in self.rows):
-            said.append("Clean: error on clean samples at the end, and how far that is above the unadapted model's.")
+            said.append("Clean: error on clean samples at the end; forgot: points above the unadapted model's.")
         return said
 
 
@@ -233,7 +232,7 @@ def cost_columns(summary: Summary) -> list[Column]:
     reads: list[tuple[str, Callable[[Row], str]]] = [
         ("p50 s", lambda row: _number(row.cost.p50)),
         ("p95 s", lambda row: _number(row.cost.p95)),
-        ("MB", lambda row: _number(row.cost.memory)),
+        ("MB", lambda row: _number(row.cost.memory, ".0f")),
     ]
     return _shown(summary, reads)
 
@@ -314,7 +313,7 @@ def _shown(summary: Summary, reads: Sequence[tuple[str, Callable[[Row], str]]]) 
 
 
 def _rich(summary: Summary, shown: Sequence[Column]) -> RichTable:
-    rich = RichTable(caption=Text("\n".join(summary.notes())), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    rich = RichTable(caption=Text(" ".join(summary.notes())), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     rich.add_column("", no_wrap=True)
     for column in shown:
         rich.add_column(Text(column.head), justify="right", no_wrap=True)
@@ -324,8 +323,8 @@ def _rich(summary: Summary, shown: Sequence[Column]) -> RichTable:
     return rich
 
 
-def _number(value: float | None) -> str:
-    return ABSENT if value is None else f"{value:.3g}"
+def _number(value: float | None, style: str = ".3g") -> str:
+    return ABSENT if value is None else format(value, style)
 
 
 def _signed(value: Value | Difference | None) -> str:

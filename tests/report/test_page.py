@@ -202,6 +202,21 @@ def test_the_table_of_metrics(tmp_path: Path) -> None:
     assert "clean" not in section.lower(), "where nothing was measured, nothing is said"
 
 
+def test_clean_samples_are_shown_where_they_were_asked(tmp_path: Path) -> None:
+    folder = small(tmp_path, methods=("source", "tent"))
+    for cell, more in (("source-s0", 0), ("tent-s0", 1)):
+        lines = [json.loads(line) for line in folder.records_path(cell).read_text().splitlines()]
+        for line in lines[3::4]:
+            line["clean"] = [50, 5 + more * line["position"], 5]
+        folder.records_path(cell).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = render(folder)
+    source, tent = (series["values"] for series in data_of(page)["charts"]["clean"]["series"])
+    assert source == [None] * 3 + [10.0] * 9
+    assert tent == [None] * 3 + [10.0] * 4 + [12.0] * 4 + [14.0], "a value stands until the next"
+    assert "<td>+4.0</td>" in page, "two more of fifty are wrong at the end"
+    assert "points above the unadapted model" in page
+
+
 def test_write_puts_the_page_in_the_run_folder(tmp_path: Path) -> None:
     path = write(small(tmp_path))
     assert path == tmp_path / "report.html"

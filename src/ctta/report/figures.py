@@ -107,6 +107,23 @@ def running(scene: Scene) -> Figure | None:
     )
 
 
+def clean(scene: Scene) -> Figure | None:
+    """Error on clean samples along the stream, where it was measured."""
+    tracks = [track for track in scene.tracks if known(track.clean)]
+    if not tracks:
+        return None
+    return _over_stream(
+        scene,
+        [Line(t.label, thin(t.clean, scene.every), scene.styles[t.label]) for t in tracks],
+        name="clean",
+        title="Error on clean samples",
+        reading="Asked where a domain ends, without learning from them; a value stands until the next. A line that "
+        "climbs forgets what the model knew.",
+        axis="error, %",
+        unit=" %",
+    )
+
+
 def confidence(scene: Scene) -> Figure | None:
     """Mean confidence of all methods: what is left to see without labels."""
     tracks = [track for track in scene.tracks if known(track.confidence)]

@@ -152,7 +152,12 @@ def _gallery(folder: RunFolder, run: Run, table: Table) -> Gallery | None:
 
 def _figures(scene: Scene) -> dict[str, list[Figure]]:
     """Every section's figures; a section without any is left out of the page."""
-    single = {"errors": figures.errors(scene), "running": figures.running(scene), "selection": figures.selection(scene)}
+    single = {
+        "errors": figures.errors(scene),
+        "running": figures.running(scene),
+        "clean": figures.clean(scene),
+        "selection": figures.selection(scene),
+    }
     sections = {name: [figure] if figure else [] for name, figure in single.items()}
     sections["threshold"] = figures.thresholds(scene)
     sections["accuracy"] = figures.accuracies(scene)

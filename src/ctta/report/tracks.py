@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from statistics import fmean
 
 from ctta import metrics
@@ -25,6 +26,7 @@ class Track:
     confidence: Series
     threshold: Series
     selected: Series  # percent
+    clean: Series  # error on clean samples as it was last asked, percent
     splits: Mapping[int, Split]  # by position, over all seeds; empty where the method selects nothing
     bins: Bins  # over all seeds; empty without labels
     calibration_error: float | None  # the mean of the seeds'
@@ -71,6 +73,7 @@ def _track(label: str, method: str, seeds: Sequence[Sequence[Record]]) -> Track:
         confidence=series(_confidence),
         threshold=series(lambda record: record.info.get("threshold")),
         selected=series(lambda record: None if record.selected is None else 100 * record.selected / record.n),
+        clean=_held(series(lambda record: metrics.clean_errors([record]).get(record.position))),
         splits=metrics.splits(everything),
         bins=metrics.calibration_bins(everything),
         calibration_error=finite_mean(
@@ -81,6 +84,11 @@ def _track(label: str, method: str, seeds: Sequence[Sequence[Record]]) -> Track:
 
 def _error(record: Record) -> float | None:
     return 100 * record.wrong / record.n if record.wrong >= 0 else None
+
+
+def _held(values: Series) -> Series:
+    """Each value stands until there is another."""
+    return tuple(accumulate(values, lambda last, value: last if value is None else value))
 
 
 def _confidence(record: Record) -> float | None:
