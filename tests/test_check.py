@@ -55,6 +55,14 @@ def test_nothing_wrong():
     assert any("no better than guessing" in text for text in said(SPEC, "remark"))
 
 
+def test_clean_samples_are_looked_at():
+    assert "40 clean samples are asked after each stretch" in said(SPEC | {"measure": {"clean": 200}}, "fact")
+    assert any(
+        "CIFAR-10-C has none" in text
+        for text in said({"data": {"dataset": "cifar10_c", "path": "x"}, "measure": {"clean": 9}}, "problem")
+    )
+
+
 def test_a_protocol_is_looked_at():
     assert any(
         "18 domains, 36 batches" in text and "protocol gradual" in text

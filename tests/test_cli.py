@@ -90,7 +90,8 @@ def test_run_ends_with_table_and_page(tmp_path, spec):
     assert "Source" in out
     assert "DSS" in out
     assert "report.html" in out
-    assert {"report.html", "table.csv", "table.md", "run.json", "dss-s0.jsonl"} <= {
+    assert "vs Source" in out
+    assert {"report.html", "table.csv", "table.md", "metrics.csv", "metrics.json", "run.json", "dss-s0.jsonl"} <= {
         path.name for path in (tmp_path / "run").iterdir()
     }
     assert "ctta run" in json.loads((tmp_path / "run" / "run.json").read_text())["command"]

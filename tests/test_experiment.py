@@ -166,3 +166,32 @@ def test_variants_of_presets():
     assert tent.preset == "cifar100"
     with pytest.raises(ConfigError, match=r"(?s)DSS has no preset 'len'.*TENT has no preset 'lean'"):
         experiments.make({"methods": [{"method": "dss", "preset": "len"}, {"method": "tent", "preset": "lean"}]})
+
+
+def test_the_baseline_is_a_row_and_decides_no_record():
+    made = experiments.make(GOOD | {"baseline": "DSS"})
+    assert made.baseline == "DSS"
+    assert made.identity() == experiments.make(GOOD).identity()
+    with pytest.raises(ConfigError, match=r"there is no row 'DS'. Did you mean 'DSS'\?"):
+        experiments.make(GOOD | {"baseline": "DS"})
+
+
+def test_what_is_measured_beside_the_stream():
+    made = experiments.make(GOOD | {"measure": {"clean": 50}})
+    assert made.measure.clean == 50
+    assert made.identity() != experiments.make(GOOD).identity(), "the folder holds something else"
+    assert experiments.make(GOOD | {"measure": {}}).identity() == experiments.make(GOOD).identity()
+    with pytest.raises(ConfigError) as caught:
+        experiments.make(
+            {
+                "data": {"dataset": "cifar10_c", "path": "somewhere"},
+                "measure": {"clean": 50},
+                "methods": ["dsss"],
+                "baseline": 3,
+            }
+        )
+    text = str(caught.value)
+    for words in ("measure: clean samples are to be asked, and CIFAR-10-C has none", "'dsss'", "no row 3"):
+        assert words in text, text
+    with pytest.raises(ConfigError, match=r"measure: .*'clean' of Measure must be a whole number or none, at least 1"):
+        experiments.make(GOOD | {"measure": {"clean": 0}})

@@ -82,7 +82,7 @@ def test_domain_errors_and_their_mean(run: TinyRun) -> None:
 
 def test_cost(run: TinyRun) -> None:
     (row,) = run.add("tent", [1, 3, 6, 6]).table().rows
-    assert row.cost == tables.Cost(0.5, 20.0, 64.0, 6.0, 1.0, 4.0)
+    assert row.cost == tables.Cost(0.5, 20.0, 64.0, 6.0, 1.0, 4.0, 0.5, 0.5)
 
 
 def test_seeds_become_mean_and_standard_deviation(run: TinyRun) -> None:

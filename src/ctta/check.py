@@ -101,6 +101,12 @@ def _together(draft: Draft, stream: Stream, batch: Batch, model: nn.Module) -> I
     if draft.source is not None:
         (domain,) = open_stream(draft.source).domains
         yield Finding("source", "fact", f"{len(domain)} samples, for methods that need source data")
+    try:
+        if clean := draft.measure.open(draft.data, stream):
+            asked = sum(map(len, clean.batches))
+            yield Finding("measure", "fact", f"{asked} clean samples are asked after each stretch")
+    except CttaError as error:
+        yield Finding("measure", "problem", str(error))
     for method in draft.methods:
         cells = [method.cell(batch.x.shape, seed) for seed in draft.seeds]
         try:

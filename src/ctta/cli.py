@@ -33,7 +33,7 @@ from ctta import check as checks
 from ctta import comparison as comparisons
 from ctta import experiment as experiments
 from ctta import report as reports
-from ctta import runner, tables
+from ctta import runner, summary, tables
 from ctta import train as trainer
 from ctta.corruptions import NAMES, PAPER
 from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
@@ -317,18 +317,24 @@ def _execute(experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json:
 
 
 def _show(folder: RunFolder, *, as_json: bool) -> None:
-    """Table on the terminal; tables and page in the folder."""
+    """Tables on the terminal; tables and page in the folder."""
     table, beside = tables.build(folder), comparisons.write(folder)
     (folder.path / "table.csv").write_text(tables.to_csv(table))
     markdown = [tables.to_markdown(table), *([comparisons.to_markdown(beside)] if beside else [])]
     (folder.path / "table.md").write_text("\n".join(markdown))
+    second = summary.build(folder, table)
+    (folder.path / "metrics.csv").write_text(summary.to_csv(second))
+    (folder.path / "metrics.json").write_text(json.dumps(summary.to_json(second), indent=1))
     page = reports.write(folder)
     if as_json:
         paper = {"comparison": comparisons.to_json(beside)} if beside else {}
-        print(json.dumps({**tables.to_json(table), **paper, "report": str(page)}))
+        metrics = {"metrics": summary.to_json(second)}
+        print(json.dumps({**tables.to_json(table), **metrics, **paper, "report": str(page)}))
         return
     console = Console()
     console.print(tables.to_rich(table, console.width))
+    if table.labelled:
+        console.print(summary.to_rich(second, console.width))
     if beside:
         console.print(comparisons.to_rich(beside))
     for note in folder.run().notes:

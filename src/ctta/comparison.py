@@ -25,9 +25,10 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ctta import paper, tables
+from ctta.metrics import Value, over_seeds
 from ctta.paper import ROUNDING, PaperRow, PaperTable
 from ctta.records import RunFolder, write_atomically
-from ctta.tables import ABSENT, Column, Row, Table, Value
+from ctta.tables import ABSENT, Column, Row, Table
 
 KEPT, OPEN, REVERSED = "kept", "open", "reversed"
 
@@ -141,10 +142,10 @@ def pooled(found: Sequence[Ours]) -> Ours:
     errors = {
         name: value
         for name in found[0].errors
-        if (value := tables.over_seeds(one.errors[name].mean for one in found if name in one.errors))
+        if (value := over_seeds(one.errors[name].mean for one in found if name in one.errors))
     }
     remark = next((one.remark for one in found if one.remark), "")
-    return Ours(found[0].label, tables.over_seeds(means), errors, remark, found[0].departures)
+    return Ours(found[0].label, over_seeds(means), errors, remark, found[0].departures)
 
 
 def compare(
@@ -280,7 +281,7 @@ def _mean_without(folder: RunFolder, row: Row, unlike: Sequence[str]) -> Value |
             records = [record for record in folder.records(cell.cell) if record.domain not in unlike]
             if records and all(record.wrong >= 0 for record in records):
                 errors.append(100 * sum(record.wrong for record in records) / sum(record.n for record in records))
-    return tables.over_seeds(errors)
+    return over_seeds(errors)
 
 
 def _scope(strange: Sequence[str], printed: PaperTable, table: Table, execution: Mapping[str, Any]) -> list[str]:

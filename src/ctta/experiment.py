@@ -10,7 +10,7 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,6 +21,7 @@ from torch import nn
 from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, nearest
 from ctta.execution import Execution
+from ctta.forgetting import Measure
 from ctta.layers import Normalized
 from ctta.methods import METHODS
 from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
@@ -32,7 +33,8 @@ from ctta.streams import problems as data_problems
 from ctta.streams.dataset import CLEAN
 
 NOTHING: Mapping[str, str] = MappingProxyType({})
-# Settings that do not decide the numbers: where files lie, and what is expected.
+# What does not decide the numbers: how they are shown; and settings of where files lie, and what is expected.
+SHOWING = ("name", "notes", "paper", "baseline")
 BESIDES = (
     ("data", "path"),
     ("data", "list"),
@@ -131,6 +133,8 @@ class Experiment:
     execution: Execution = field(default_factory=Execution)
     protocol: Protocol = PLAIN
     paper: str | None = None  # the table of the paper that the run is put beside
+    measure: Measure = field(default_factory=Measure)
+    baseline: str | None = None  # the label that the others are compared with; without it Source, if it is there
 
     def asdict(self) -> dict[str, Any]:
         """Plain data."""
@@ -138,9 +142,11 @@ class Experiment:
 
     def identity(self, files: Mapping[str, str] = NOTHING) -> str:
         """A hash of all that decides the numbers. `files` stands for what files hold: where they lie is no matter."""
-        decisive = {key: value for key, value in self.asdict().items() if key not in ("name", "notes", "paper")}
+        decisive = {key: value for key, value in self.asdict().items() if key not in SHOWING}
         if self.protocol == PLAIN:  # the same stream, whether it is named or not
             del decisive["protocol"]
+        if self.measure == Measure():
+            del decisive["measure"]
         for part, name in BESIDES:
             (decisive[part] or {}).pop(name, None)
         decisive["files"] = dict(files)
@@ -198,12 +204,14 @@ class Draft:
     execution: Execution
     problems: tuple[str, ...]
     protocol: Protocol = PLAIN  # also where the section cannot be used
+    measure: Measure = field(default_factory=Measure)  # the same
+    baseline: str | None = None
 
 
 def draft(data: Mapping[str, Any]) -> Draft:
     """From plain data; a mistake in one section does not hide another."""
     problems: list[str] = []
-    known = ("name", "data", "protocol", "model", "source", "methods", "seeds", "notes", "execution", "paper")
+    known = [field.name for field in fields(Experiment)]
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
     stream = section(Data, "data", data.get("data", {}), problems)
     protocol = _protocol(data["protocol"], stream, problems) if "protocol" in data else PLAIN
@@ -226,7 +234,9 @@ def draft(data: Mapping[str, Any]) -> Draft:
         seeds = [0]
     if (beside := data.get("paper")) is not None and beside not in tuple(TABLES):
         problems.append(f"paper: There is no table {beside!r}. {nearest(str(beside), TABLES)}")
-    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems), protocol)
+    measure = _measure(data.get("measure", {}), stream, problems)
+    baseline = _baseline(data.get("baseline"), methods, problems)
+    return Draft(stream, model, methods, tuple(seeds), source, execution, tuple(problems), protocol, measure, baseline)
 
 
 def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
@@ -247,6 +257,8 @@ def make(data: Mapping[str, Any], name: str = "experiment") -> Experiment:
         execution=read.execution,
         protocol=read.protocol,
         paper=data.get("paper"),
+        measure=read.measure,
+        baseline=read.baseline,
     )
 
 
@@ -264,6 +276,22 @@ def _protocol(values: Any, stream: Data | None, problems: list[str]) -> Protocol
     found = [f"protocol: {problem}" for problem in protocol_problems(protocol, stream)]
     problems += found
     return PLAIN if found else protocol
+
+
+def _measure(values: Any, stream: Data | None, problems: list[str]) -> Measure:
+    measure = section(Measure, "measure", values, problems)
+    if measure is None:
+        return Measure()
+    problems += [f"measure: {problem}" for problem in measure.problems(stream)] if stream is not None else []
+    return measure
+
+
+def _baseline(value: Any, methods: Sequence[Method], problems: list[str]) -> str | None:
+    labels = [method.label for method in methods]
+    if value is not None and value not in labels:
+        problems.append(f"baseline is the label of a row, and there is no row {value!r}. {nearest(str(value), labels)}")
+        return None
+    return None if value is None else str(value)
 
 
 def _source(values: Any, stream: Data | None, problems: list[str]) -> Data | None:

@@ -42,6 +42,8 @@ class Record:
     selected: int | None = None  # how many samples were selected; none where the method selects nothing
     selected_wrong: int | None = None  # -1 where labels are not known
     bins: tuple[tuple[int, float, int], ...] = ()  # per confidence bin: samples, sum of confidence, correct
+    # Where a stretch ends, on request: clean samples asked, wrong answers, wrong answers of the unadapted model.
+    clean: tuple[int, int, int] | None = None
 
     def same(self, other: Record) -> bool:
         """Equal, times aside."""
@@ -132,7 +134,9 @@ class RunFolder:
                 for line in lines:
                     if line.endswith("\n"):
                         data = json.loads(line)
-                        yield Record(**{**data, "bins": tuple(tuple(row) for row in data["bins"])})
+                        clean = data.get("clean")
+                        tuples = {"bins": tuple(map(tuple, data["bins"])), "clean": clean and tuple(clean)}
+                        yield Record(**{**data, **tuples})
 
     def write_samples(self, cell: str, samples: Samples) -> None:
         temporary = self.path / f".{cell}.samples.npz"

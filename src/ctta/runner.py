@@ -31,6 +31,7 @@ from ctta.drawing import as_pictures
 from ctta.errors import StateError
 from ctta.execution import Execution
 from ctta.experiment import Experiment
+from ctta.forgetting import CleanSamples
 from ctta.methods import METHODS
 from ctta.models import weights_hash
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
@@ -86,15 +87,26 @@ class Gallery:
 
 
 def evaluate(
-    adapter: Adapter, stream: Stream, *, start: int = 0, tell: bool = True, gallery: Gallery | None = None
+    adapter: Adapter,
+    stream: Stream,
+    *,
+    start: int = 0,
+    tell: bool = True,
+    gallery: Gallery | None = None,
+    clean: CleanSamples | None = None,
 ) -> Iterator[Record]:
-    """One record a batch, from batch `start` on. `tell` says whether the adapter learns where a domain starts."""
+    """One record a batch, from batch `start` on. `tell` says whether the adapter learns where a domain starts.
+
+    `clean` samples are asked where a stretch ends.
+    """
     for batch in stream.batches(start):
         if batch.first and tell:
             adapter.begin_domain()
         step, record = take(adapter, batch)
         if gallery is not None and batch.last and batch.position < STRETCHES:
             gallery.keep(adapter, batch, step)
+        if clean is not None and batch.last:
+            record = replace(record, clean=clean.ask(adapter))
         yield record
 
 
@@ -175,8 +187,9 @@ def _claim(
                 f"{_difference(before, {**experiment.asdict(), 'files': files})}. "
                 "Give another --out, or remove the folder."
             )
-        if found.experiment.get("paper") != experiment.paper:  # it decides no number, only what they are put beside
-            found = replace(found, experiment={**found.experiment, "paper": experiment.paper})
+        told = {"paper": experiment.paper, "baseline": experiment.baseline}  # decide no record, so they may change
+        if any(found.experiment.get(key) != value for key, value in told.items()):
+            found = replace(found, experiment={**found.experiment, **told})
             folder.write_run(found)
         return found
     source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), model)
@@ -229,9 +242,10 @@ def _run_cell(
         adapter.prepare(source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
     tell = experiment.data.boundaries == "told"
+    clean = experiment.measure.open(experiment.data, stream)
     last_save = time.monotonic()
     with folder.records_path(cell.cell).open("a") as file:
-        for record in evaluate(adapter, stream, start=start, tell=tell, gallery=gallery):
+        for record in evaluate(adapter, stream, start=start, tell=tell, gallery=gallery, clean=clean):
             if record.step < len(known):
                 _must_equal(record, known[record.step], folder)
             else:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from statistics import fmean, stdev
 from typing import Any
 
 from rich.box import SIMPLE
@@ -24,6 +22,8 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ctta import metrics
+from ctta.metrics import Cost, Value, complete_domains, over_seeds
 from ctta.records import Cell, Done, Record, Run, RunFolder
 
 # The paper's column heads; a domain that is not listed is cut to five letters.
@@ -60,30 +60,6 @@ class Column:
     name: str
     short: str  # for heads where room is scarce
     title: str  # unlike any other column's
-
-
-@dataclass(frozen=True)
-class Value:
-    """A number over seeds."""
-
-    mean: float
-    sd: float | None  # none with a single seed
-    seeds: int
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f}" if self.sd is None else f"{self.mean:.1f} ± {self.sd:.1f}"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a method takes, averaged over all batches of all seeds; none where it is not known."""
-
-    seconds: float | None  # a batch
-    images_per_second: float | None
-    memory: float | None  # MB at the peak
-    forwards: float | None  # network passes a batch
-    backwards: float | None
-    views: float | None
 
 
 @dataclass(frozen=True)
@@ -170,7 +146,7 @@ class Table:
 
 
 @dataclass(frozen=True)
-class _Trial:
+class Trial:
     """One cell with what it left."""
 
     cell: Cell
@@ -183,10 +159,7 @@ def build(folder: RunFolder) -> Table:
     run = folder.run()
     stretches = _stretches(run)
     columns, rounds = _columns(stretches), _rounds(run, len(stretches))
-    trials: dict[str, list[_Trial]] = {}
-    for cell in run.cells:
-        trial = _Trial(cell, tuple(folder.records(cell.cell)), folder.done(cell.cell))
-        trials.setdefault(cell.label, []).append(trial)
+    trials = read_trials(folder, run)
     shown = (columns, rounds, stretches)
     rows = tuple(_row(label, group, shown, run.stream.get("images")) for label, group in trials.items())
     known = [record.wrong >= 0 for group in trials.values() for trial in group for record in trial.records]
@@ -206,6 +179,15 @@ def build(folder: RunFolder) -> Table:
         best=tuple(_best(rows, column) for column in range(len(columns) + 1)),
         labelled=any(known) or not known,
     )
+
+
+def read_trials(folder: RunFolder, run: Run) -> dict[str, list[Trial]]:
+    """All cells by label."""
+    trials: dict[str, list[Trial]] = {}
+    for cell in run.cells:
+        trial = Trial(cell, tuple(folder.records(cell.cell)), folder.done(cell.cell))
+        trials.setdefault(cell.label, []).append(trial)
+    return trials
 
 
 def _stretches(run: Run) -> tuple[Column, ...]:
@@ -254,13 +236,13 @@ def _spelled(protocol: Mapping[str, Any]) -> str:
     return f"{kind[1]} ({', '.join(said)})" if said else str(kind[1])
 
 
-def _row(label: str, trials: Sequence[_Trial], shown: Sequence[Sequence[Column]], images: int | None) -> Row:
-    counts = [_counts(trial, images) for trial in trials]
+def _row(label: str, trials: Sequence[Trial], shown: Sequence[Sequence[Column]], images: int | None) -> Row:
+    counts = [metrics.stretch_counts(trial.records, trial.done, images) for trial in trials]
     columns, rounds, stretches = shown
     everything = tuple(position for stretch in stretches for position in stretch.positions)
 
     def over(positions: Sequence[int]) -> Value | None:
-        return over_seeds(error for found in counts if (error := _error(found, positions)) is not None)
+        return over_seeds(error for found in counts if (error := metrics.error(found, positions)) is not None)
 
     return Row(
         label=label,
@@ -269,55 +251,17 @@ def _row(label: str, trials: Sequence[_Trial], shown: Sequence[Sequence[Column]]
         errors=tuple(over(column.positions) for column in columns),
         mean=over(everything),
         rounds=tuple(over(column.positions) for column in rounds),
-        cost=_cost(trials),
+        cost=metrics.cost(
+            [record for trial in trials for record in trial.records],
+            [trial.done.peak_memory for trial in trials if trial.done],
+        ),
         status=_status(trials, len(stretches), images),
         problems=_problems(trials),
         traits=trials[0].cell.traits,
     )
 
 
-def complete_domains(records: Sequence[Record], done: Done | None, images: int | None) -> list[int]:
-    """Positions of the domains that are through: the cell is done, a later one has begun, or all images were seen."""
-    sizes: dict[int, int] = {}
-    for record in records:
-        sizes[record.position] = sizes.get(record.position, 0) + record.n
-    last = max(sizes, default=-1)
-    return [
-        position
-        for position, n in sizes.items()
-        if done is not None or position < last or (images is not None and n >= images)
-    ]
-
-
-def _counts(trial: _Trial, images: int | None) -> dict[int, tuple[int, int]]:
-    """Wrong answers and samples of each complete stretch whose labels are known."""
-    unknown = {record.position for record in trial.records if record.wrong < 0}
-    counted = set(complete_domains(trial.records, trial.done, images)) - unknown
-    counts: dict[int, tuple[int, int]] = {}
-    for record in trial.records:
-        if record.position in counted:
-            wrong, n = counts.get(record.position, (0, 0))
-            counts[record.position] = (wrong + record.wrong, n + record.n)
-    return counts
-
-
-def _error(counts: Mapping[int, tuple[int, int]], positions: Sequence[int]) -> float | None:
-    """Error in percent over stretches; none unless all are there."""
-    if not positions or not counts.keys() >= set(positions):
-        return None
-    wrong, n = (sum(counts[position][which] for position in positions) for which in (0, 1))
-    return 100 * wrong / n
-
-
-def over_seeds(values: Iterable[float]) -> Value | None:
-    """Mean and sample standard deviation."""
-    found = list(values)
-    if not found:
-        return None
-    return Value(fmean(found), stdev(found) if len(found) > 1 else None, len(found))
-
-
-def _status(trials: Sequence[_Trial], domains: int, images: int | None) -> str:
+def _status(trials: Sequence[Trial], domains: int, images: int | None) -> str:
     if all(trial.done for trial in trials):
         return ""
     if not any(trial.records for trial in trials):
@@ -327,31 +271,13 @@ def _status(trials: Sequence[_Trial], domains: int, images: int | None) -> str:
     return f"running, {len(complete_domains(trials[0].records, None, images))} of {domains} domains"
 
 
-def _problems(trials: Sequence[_Trial]) -> tuple[str, ...]:
+def _problems(trials: Sequence[Trial]) -> tuple[str, ...]:
     found = []
     for trial in trials:
         if trial.done is not None and not trial.done.valid:
             seed = f"seed {trial.cell.seed}: " if len(trials) > 1 else ""
             found += [seed + problem for problem in trial.done.problems or ("no reason given",)]
     return tuple(found)
-
-
-def _cost(trials: Sequence[_Trial]) -> Cost:
-    records = [record for trial in trials for record in trial.records]
-    seconds = sum(record.seconds for record in records)
-    return Cost(
-        seconds=seconds / len(records) if records else None,
-        images_per_second=sum(record.n for record in records) / seconds if seconds > 0 else None,
-        memory=_finite_mean(trial.done.peak_memory for trial in trials if trial.done),
-        forwards=_finite_mean(record.info["forwards"] for record in records if "forwards" in record.info),
-        backwards=_finite_mean(record.info["backwards"] for record in records if "backwards" in record.info),
-        views=_finite_mean(record.info["views"] for record in records if "views" in record.info),
-    )
-
-
-def _finite_mean(values: Iterable[float]) -> float | None:
-    found = [value for value in values if math.isfinite(value)]
-    return fmean(found) if found else None
 
 
 def _best(rows: Sequence[Row], column: int) -> frozenset[str]:

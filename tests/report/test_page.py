@@ -16,7 +16,6 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ctta.records import RunFolder
 from ctta.report import charts, render, write
-from ctta.report.tracks import Split, Track
 from report.fake_run import CLASSES, METHODS, write_fake_run
 
 CHARTS = ("errors", "running", "threshold-0", "selection", "accuracy-0", "calibration-0", "calibration-4")
@@ -124,6 +123,7 @@ def test_without_labels_only_what_needs_none_is_shown(tmp_path: Path) -> None:
     assert "This stream has no labels" in page
     assert "✓" not in page
     assert 'id="cost"' in page
+    assert 'id="metrics"' not in page
 
 
 def test_an_unfinished_run(tmp_path: Path) -> None:
@@ -187,27 +187,34 @@ def test_a_stream_that_goes_round(tmp_path: Path) -> None:
     assert "<dt>Stretches</dt><dd>30</dd>" in page
 
 
-def test_calibration_error_by_hand() -> None:
-    bins = ((10, 8.0, 6), (10, 5.0, 6))  # gaps of 2 and 1 samples in 20
-    empty: tuple[Any, ...] = ()
-    track = Track("x", "x", 1, empty, empty, empty, empty, empty, empty, empty, {}, bins)
-    assert track.calibration_error() == pytest.approx(15.0)
+def test_the_table_of_metrics(tmp_path: Path) -> None:
+    page = render(small(tmp_path, seeds=(0, 1)))
+    rows = {row["label"]: row for row in data_of(page)["metrics"]["rows"]}
+    section = page[page.index('<section id="metrics">') : page.index('<section id="cost">')]
+    assert 'href="#metrics"' in page
+    for words in ("vs Source", "95 % interval", "<td>2 seeds</td>", "selected right", "Ends worse: runs whose error"):
+        assert words in section
+    shown = f"{rows['TENT']['difference']['mean']:+.1f}".replace("-", "−")
+    assert f"<td>{shown}</td>" in section
+    assert rows["Source"]["difference"] is None
+    ece = rows["DSS"]["calibration"]["mean"]
+    assert f"ECE {ece:.1f} %" in page, "the chart and the table say the same"
+    assert "clean" not in section.lower(), "where nothing was measured, nothing is said"
 
 
-def test_running_error_by_hand() -> None:
-    empty: tuple[Any, ...] = ()
-    errors, sizes = (10.0, 20.0, None, 40.0), (10.0, 10.0, 10.0, 5.0)
-    track = Track("x", "x", 1, (0, 1, 2, 3), (0,) * 4, sizes, errors, empty, empty, empty, {}, ())
-    assert track.running_error(2) == (10.0, 15.0, 20.0, 40.0)
-    assert track.running_error(4) == (10.0, 15.0, 15.0, pytest.approx((100 + 200 + 200) / 25))
-
-
-def test_selection_by_hand() -> None:
-    split = Split(n=10, wrong=4, selected=6, selected_wrong=1) + Split(n=10, wrong=2, selected=6, selected_wrong=2)
-    assert split.share == 60.0
-    assert split.selected_accuracy == pytest.approx(75.0)  # 9 of 12
-    assert split.rejected_accuracy == pytest.approx(62.5)  # 5 of 8
-    assert (split + Split(n=1, wrong=None, selected_wrong=None)).rejected_accuracy is None
+def test_clean_samples_are_shown_where_they_were_asked(tmp_path: Path) -> None:
+    folder = small(tmp_path, methods=("source", "tent"))
+    for cell, more in (("source-s0", 0), ("tent-s0", 1)):
+        lines = [json.loads(line) for line in folder.records_path(cell).read_text().splitlines()]
+        for line in lines[3::4]:
+            line["clean"] = [50, 5 + more * line["position"], 5]
+        folder.records_path(cell).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = render(folder)
+    source, tent = (series["values"] for series in data_of(page)["charts"]["clean"]["series"])
+    assert source == [None] * 3 + [10.0] * 9
+    assert tent == [None] * 3 + [10.0] * 4 + [12.0] * 4 + [14.0], "a value stands until the next"
+    assert "<td>+4.0</td>" in page, "two more of fifty are wrong at the end"
+    assert "points above the unadapted model" in page
 
 
 def test_write_puts_the_page_in_the_run_folder(tmp_path: Path) -> None:

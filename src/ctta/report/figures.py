@@ -10,10 +10,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from ctta.metrics import Split, Value, running_error, third
 from ctta.report import charts
 from ctta.report.charts import Band, Dot, Dots, Line, Pair, Style
-from ctta.report.tracks import Split, Track, known, thin
-from ctta.tables import Column, Table, Value
+from ctta.report.tracks import Track, known, thin
+from ctta.tables import Column, Table
 
 MOST_POINTS = 2000  # a longer line is thinned: the screen has no more
 THRESHOLD = Style(8, "7 3", "diamond")  # a colour that no method has
@@ -90,7 +91,10 @@ def running(scene: Scene) -> Figure | None:
         return None
     window = _window(scene)
     over = "of each batch" if window == 1 else f"over the last {window} batches"
-    lines = [Line(t.label, thin(t.running_error(window), scene.every), scene.styles[t.label]) for t in tracks]
+    lines = [
+        Line(t.label, thin(running_error(t.errors, t.sizes, window), scene.every), scene.styles[t.label])
+        for t in tracks
+    ]
     return _over_stream(
         scene,
         lines,
@@ -98,6 +102,23 @@ def running(scene: Scene) -> Figure | None:
         title="Error along the stream",
         reading=f"The error {over}, as the stream goes by. Shaded bands are domains. "
         "A method that adapts well drops after each change; one that drifts climbs and stays up.",
+        axis="error, %",
+        unit=" %",
+    )
+
+
+def clean(scene: Scene) -> Figure | None:
+    """Error on clean samples along the stream, where it was measured."""
+    tracks = [track for track in scene.tracks if known(track.clean)]
+    if not tracks:
+        return None
+    return _over_stream(
+        scene,
+        [Line(t.label, thin(t.clean, scene.every), scene.styles[t.label]) for t in tracks],
+        name="clean",
+        title="Error on clean samples",
+        reading="Asked where a domain ends, without learning from them; a value stands until the next. A line that "
+        "climbs forgets what the model knew.",
         axis="error, %",
         unit=" %",
     )
@@ -183,11 +204,11 @@ def calibrations(scene: Scene) -> list[Figure]:
         Figure(
             name=f"calibration-{number}",
             title=track.label,
-            reading=f"ECE {track.calibration_error():.1f} %",
+            reading=f"ECE {track.calibration_error:.1f} %",
             svg=charts.reliability_chart(
                 f"calibration-{number}", f"Reliability of {track.label}", track.bins, scene.styles[track.label]
             ),
-            data={"label": track.label, "bins": track.bins, "ece": track.calibration_error()},
+            data={"label": track.label, "bins": track.bins, "ece": track.calibration_error},
         )
         for number, track in enumerate(track for track in scene.tracks if track.bins)
     ]
@@ -275,9 +296,8 @@ def _bands(scene: Scene) -> list[Band]:
 
 
 def _window(scene: Scene) -> int:
-    """A third of a domain: short enough to see a change, long enough to see through the noise."""
-    domains = len(set(scene.longest.positions))
-    return max(1, round(len(scene.longest.steps) / domains / 3))
+    """A third of a domain."""
+    return third(len(scene.longest.steps) / len(set(scene.longest.positions)))
 
 
 def _told(table: Table) -> str:

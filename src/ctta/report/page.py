@@ -11,7 +11,7 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
-from ctta import comparison, tables
+from ctta import comparison, summary, tables
 from ctta.records import Cell, Run, RunFolder
 from ctta.report import charts, figures, pictures, tracks
 from ctta.report.figures import Figure, Scene
@@ -49,6 +49,7 @@ class Settings:
 def render(folder: RunFolder) -> str:
     """One self-contained page."""
     run, table = folder.run(), tables.build(folder)
+    second = summary.build(folder, table)
     look = charts.styles([(row.label, row.method) for row in table.rows])
     scene = Scene(table, tuple(tracks.load(folder)), look)
     shown = _figures(scene)
@@ -65,6 +66,8 @@ def render(folder: RunFolder) -> str:
         "figures": shown,
         "verdicts": _verdicts(scene),
         "beside": _beside(folder),
+        "summary": second,
+        "summary_columns": summary.columns(second) if table.labelled else [],
         "heat": _heat(table),
         "cost": _cost(table),
         "dagger": tables.DAGGER,
@@ -74,7 +77,7 @@ def render(folder: RunFolder) -> str:
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
         "has_dss": any(row.method == "dss" for row in table.rows),
         "several_seeds": any(len(row.seeds) > 1 for row in table.rows),
-        "data": {"table": tables.to_json(table), "charts": _data(shown)},
+        "data": {"table": tables.to_json(table), "metrics": summary.to_json(second), "charts": _data(shown)},
         "style": _inlined("style.css"),
         "script": _inlined("page.js"),
     }
@@ -150,7 +153,12 @@ def _gallery(folder: RunFolder, run: Run, table: Table) -> Gallery | None:
 
 def _figures(scene: Scene) -> dict[str, list[Figure]]:
     """Every section's figures; a section without any is left out of the page."""
-    single = {"errors": figures.errors(scene), "running": figures.running(scene), "selection": figures.selection(scene)}
+    single = {
+        "errors": figures.errors(scene),
+        "running": figures.running(scene),
+        "clean": figures.clean(scene),
+        "selection": figures.selection(scene),
+    }
     sections = {name: [figure] if figure else [] for name, figure in single.items()}
     sections["threshold"] = figures.thresholds(scene)
     sections["accuracy"] = figures.accuracies(scene)
@@ -213,6 +221,8 @@ def _cost(table: Table) -> list[dict[str, Any]]:
             "label": row.label,
             "bar": 100 * row.cost.seconds / slowest,
             "seconds": f"{row.cost.seconds:.3g} s",
+            "p50": _optional(row.cost.p50, ".3g", " s"),
+            "p95": _optional(row.cost.p95, ".3g", " s"),
             "speed": _optional(row.cost.images_per_second, ".0f"),
             "forwards": _optional(row.cost.forwards, ".3g"),
             "backwards": _optional(row.cost.backwards, ".3g"),
