@@ -61,7 +61,7 @@ def spec(tmp_path):
 def test_help_has_an_example_for_every_verb():
     code, out, _ = ctta("--help")
     assert code == 0
-    for verb in ("demo", "run", "report", "adapt", "train", "list", "corrupt", "check"):
+    for verb in ("demo", "run", "report", "track", "adapt", "train", "list", "corrupt", "check"):
         assert verb in out
         code, page, _ = ctta(verb, "--help")
         assert code == 0

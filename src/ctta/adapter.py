@@ -175,6 +175,7 @@ class Adapter(nn.Module, ABC):
                     "GroupNorm, InstanceNorm, RMSNorm). Use a method that trains all parameters, such as 'cotta' or "
                     "'dss', or give it a model with norm layers."
                 )
+            layers.forget_between_passes(self.source_model)
             layers.install_statistics(self.source_model, self.statistics, self.batch_share)
             device, _ = self.placement
             self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))

@@ -33,11 +33,11 @@ from ctta import check as checks
 from ctta import comparison as comparisons
 from ctta import experiment as experiments
 from ctta import report as reports
-from ctta import runner, summary, tables
+from ctta import runner, summary, tables, trackers
 from ctta import train as trainer
 from ctta.corruptions import NAMES, PAPER
 from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
-from ctta.errors import ConfigError, CttaError, nearest
+from ctta.errors import ConfigError, CttaError, StateError, nearest
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.models import MODELS
@@ -59,6 +59,8 @@ Out = Annotated[Path | None, typer.Option("--out", "-o", help="The run folder: r
 Set = Annotated[list[str] | None, typer.Option("--set", metavar="SECTION.FIELD=VALUE", help="Change a setting.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar; the table alone.")]
 AsJson = Annotated[bool, typer.Option("--json", help="The table as JSON on standard output, and nothing else.")]
+TRACKER = "NAME[=PLACE],..."
+Track = Annotated[str, typer.Option("--track", metavar=TRACKER, help="Feed tensorboard, mlflow, wandb as it goes.")]
 FIELD = ("field", "accepted", "default", "meaning")  # what `list` says of a setting
 Every = Annotated[float, typer.Option(help="Seconds between checkpoints.", hidden=True)]
 
@@ -89,12 +91,13 @@ def run(
     change: Set = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
+    track: Track = "",
     checkpoint_seconds: Every = 30.0,
 ) -> None:
     """Run an experiment. Stopped or killed, the same command goes on where it was."""
     loaded = experiments.load(experiment, change or [])
     folder = RunFolder(out or Path("runs") / loaded.name)
-    _execute(loaded, folder, quiet=quiet, as_json=as_json, every=checkpoint_seconds)
+    _execute(loaded, folder, quiet=quiet, as_json=as_json, every=checkpoint_seconds, track=track)
 
 
 @app.command(epilog="Example:  ctta report runs/demo")
@@ -104,6 +107,25 @@ def report(
 ) -> None:
     """Make table and page again from what a run folder holds."""
     _show(RunFolder(folder), as_json=as_json)
+
+
+@app.command(
+    epilog="Examples:  ctta track runs/demo --to tensorboard    ctta track runs/demo --to mlflow=http://host:5000"
+)
+def track(
+    folder: Annotated[Path, typer.Argument(help="A run folder, complete or not.")],
+    to: Annotated[
+        str, typer.Option(metavar=TRACKER, help="tensorboard, mlflow, wandb, each with a place if you like.")
+    ],
+) -> None:
+    """Write what a run folder holds, and they do not have yet, to TensorBoard, MLflow or Weights & Biases (offline)."""
+    RunFolder(folder).run()
+    failures: list[str] = []
+    tracking = trackers.Tracking(RunFolder(folder), to, failures.append)
+    tracking.finish()
+    _say_where(tracking)
+    if failures:
+        raise StateError("\n".join(failures))
 
 
 @app.command(epilog="Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos")
@@ -296,9 +318,12 @@ def main() -> None:
         sys.exit(2)
 
 
-def _execute(experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json: bool, every: float) -> None:
+def _execute(
+    experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json: bool, every: float, track: str = ""
+) -> None:
     console = Console(stderr=True)
     quiet = quiet or as_json
+    tracking = trackers.Tracking(folder, track, lambda words: console.print(words, markup=False, soft_wrap=True))
     command = shlex.join(["ctta", *sys.argv[1:]])
     worked = False
     try:
@@ -308,12 +333,22 @@ def _execute(experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json:
                 worked = True
                 what = f"{state.cell.label}: {state.record.domain}"
                 bar.update(task, completed=state.done, total=state.total, description=what)
+                tracking.follow()
     except KeyboardInterrupt:
+        tracking.close()
         console.print(f"\nStopped. What was done is kept in {folder.path}; the same command goes on from there.")
         raise typer.Exit(130) from None
     if not worked and not quiet:
         console.print(f"All of it was done before, in {folder.path}.")
     _show(folder, as_json=as_json)
+    tracking.finish()
+    if not quiet:
+        _say_where(tracking)
+
+
+def _say_where(tracking: trackers.Tracking) -> None:
+    for command in tracking.look():
+        Console().print(f"Tracked: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
 def _show(folder: RunFolder, *, as_json: bool) -> None:

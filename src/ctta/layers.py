@@ -70,7 +70,8 @@ def find_head(module: nn.Module, classes: int, name: str | None = None) -> str:
     """The name of the classifier's last layer. What goes into it are the features.
 
     It is the last linear layer or 1x1 convolution with as many outputs as there are classes, in the order of
-    registration. A `name` goes first; it may leave out the outer modules, as in "fc" for "model.fc".
+    registration. So it is where a classifier ends in several layers, and where it answers with the mean of several
+    heads (distilled transformers). A `name` goes first; it may leave out the outer modules: "fc" for "model.fc".
     """
     if name is None:
         heads: list[str] = [key for key, layer in module.named_modules() if _outputs(layer) == classes]
@@ -102,6 +103,20 @@ def pooled(features: Tensor, head: nn.Module) -> Tensor:
     if features.dim() == 2:
         return features
     return features.flatten(2).mean(2) if _is_convolution(head) else features.flatten(1, -2).mean(1)
+
+
+def forget_between_passes(module: nn.Module) -> None:
+    """Let no layer keep for later passes what it computed from its parameters, which change in between.
+
+    Attention layers of timm do so in eval mode (LeViT, TinyViT, EfficientFormer): in `attention_bias_cache`.
+    """
+    for layer in module.modules():
+        if isinstance(getattr(layer, "attention_bias_cache", None), dict):
+            layer.register_forward_pre_hook(_forget)
+
+
+def _forget(layer: Any, _: Any) -> None:
+    layer.attention_bias_cache.clear()
 
 
 class StreamStatistics:
