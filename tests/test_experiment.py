@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctta import experiment as experiments
+from ctta import sweep
 from ctta import train as trainings
 from ctta.corruptions import PAPER
 from ctta.errors import ConfigError
@@ -125,8 +126,10 @@ def test_every_shipped_experiment_loads():
     for path in paths:
         if path.stem.startswith("train_"):
             assert trainings.load(path).train.epochs
+        elif "grid" in (values := experiments.read_yaml(path)):
+            assert sweep.make(values).experiments
         else:
-            assert experiments.load(path).cells((1, 3, 32, 32))
+            assert experiments.make(values).cells((1, 3, 32, 32))
 
 
 def test_broken_files(tmp_path):
