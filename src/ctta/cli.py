@@ -33,7 +33,7 @@ from rich.text import Text
 
 import ctta
 from ctta import check as checks
-from ctta import engines, runner, summary, sweep, tables
+from ctta import engines, overview, runner, sweep, tables
 from ctta import experiment as experiments
 from ctta import report as reports
 from ctta import train as trainer
@@ -46,7 +46,7 @@ from ctta.models import MODELS
 from ctta.records import RunFolder
 from ctta.streams import DATASETS, KINDS, Data
 from ctta.streams.dataset import SPECIAL
-from ctta.summary import SweepFolder
+from ctta.overview import SweepFolder
 from ctta.unlabelled import plan_adaptation
 
 app = typer.Typer(
@@ -413,12 +413,12 @@ def _show_sweep(folder: SweepFolder, *, as_json: bool) -> None:
     for slug in folder.head().points:
         if (folder.point(slug).path / "run.json").is_file():
             _write_tables(folder.point(slug))
-    made = summary.build(folder)
-    page = summary.write(folder, made)
+    made = overview.build(folder)
+    page = overview.write(folder, made)
     if as_json:
-        print(json.dumps({**summary.to_json(made), "report": str(page)}))
+        print(json.dumps({**overview.to_json(made), "report": str(page)}))
         return
-    Console().print(summary.to_rich(made, averages=bool(made.averages)))
+    Console().print(overview.to_rich(made, averages=bool(made.averages)))
     Console().print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
 
 

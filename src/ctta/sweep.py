@@ -20,7 +20,7 @@ from ctta.errors import ConfigError, nearest
 from ctta.experiment import SECTIONS, Experiment
 from ctta.files import hashed
 from ctta.methods import METHODS
-from ctta.summary import Head, heads, shown, text
+from ctta.overview import Head, heads, shown, text
 
 LISTS = ("methods", "seeds")
 FIELDED = ("data", "protocol", "model", "source", "execution", "method")  # where an axis may be a single field

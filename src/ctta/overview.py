@@ -91,7 +91,7 @@ class Line:
 
 
 @dataclass(frozen=True)
-class Summary:
+class Overview:
     """All lines of a sweep."""
 
     head: Head
@@ -117,7 +117,7 @@ class Summary:
         return f"Long values of {', '.join(long)} go by their number; sweep.json has them." if long else ""
 
 
-def build(folder: SweepFolder) -> Summary:
+def build(folder: SweepFolder) -> Overview:
     """The summary of a sweep, complete or not."""
     head = folder.head()
     lines = []
@@ -127,7 +127,7 @@ def build(folder: SweepFolder) -> Summary:
             for row in tables.build(run).rows:
                 count = len(row.seeds)
                 lines.append(Line(row.label, row.method, values, row.mean, count, row.status, row.problems, slug))
-    return Summary(head, tuple(lines), average(lines, head.over))
+    return Overview(head, tuple(lines), average(lines, head.over))
 
 
 def average(lines: Iterable[Line], over: Sequence[str]) -> tuple[Line, ...]:
@@ -176,9 +176,9 @@ def heads(axes: Iterable[str]) -> dict[str, str]:
     return {name: short if last.count(short) == 1 else name for name, short in zip(names, last, strict=True)}
 
 
-def grid(summary: Summary, averages: bool = False) -> list[list[str]]:
+def grid(summary: Overview, averages: bool = False) -> list[list[str]]:
     """Head and lines as printed: axes, label, error, and a remark where there is any."""
-    lines = summary.averages if averages else summary.lines
+    lines = overview.averages if averages else summary.lines
     axes = [key for key in summary.head.axes if not (averages and key in summary.head.over)]
     titles = heads(summary.head.axes)
     remarks = any(line.remark for line in lines)
@@ -192,7 +192,7 @@ def grid(summary: Summary, averages: bool = False) -> list[list[str]]:
     return rows
 
 
-def to_rich(summary: Summary, averages: bool = False) -> RichTable:
+def to_rich(summary: Overview, averages: bool = False) -> RichTable:
     """For the terminal."""
     head, *rows = grid(summary, averages)
     table = RichTable(
@@ -205,7 +205,7 @@ def to_rich(summary: Summary, averages: bool = False) -> RichTable:
     return table
 
 
-def to_markdown(summary: Summary, averages: bool = False) -> str:
+def to_markdown(summary: Overview, averages: bool = False) -> str:
     """A Markdown table with its caption below."""
     head, *rows = grid(summary, averages)
     rule = ["---:" if name in ("error", "points") else "---" for name in head]
@@ -214,7 +214,7 @@ def to_markdown(summary: Summary, averages: bool = False) -> str:
     return "\n".join([*lines, "", summary.caption(averages), ""])
 
 
-def to_csv(summary: Summary, averages: bool = False) -> str:
+def to_csv(summary: Overview, averages: bool = False) -> str:
     """One line for each point and label, or each average; axes by their full names, values whole."""
     axes = [key for key in summary.head.axes if not (averages and key in summary.head.over)]
     out = io.StringIO()
@@ -222,7 +222,7 @@ def to_csv(summary: Summary, averages: bool = False) -> str:
     counted = "points" if averages else "seeds"
     folder = [] if averages else ["folder"]
     writer.writerow([*axes, "label", "method", "error", "sd", counted, "status", "problems", *folder])
-    for line in summary.averages if averages else summary.lines:
+    for line in overview.averages if averages else summary.lines:
         error = "" if line.error is None else f"{line.error.mean:.2f}"
         sd = "" if line.error is None or line.error.sd is None else f"{line.error.sd:.2f}"
         status = line.status or ("invalid" if line.problems else "complete")
@@ -232,29 +232,29 @@ def to_csv(summary: Summary, averages: bool = False) -> str:
     return out.getvalue()
 
 
-def to_json(summary: Summary) -> dict[str, Any]:
+def to_json(summary: Overview) -> dict[str, Any]:
     """Plain data, unrounded."""
     return {**asdict(summary), "unit": "percent error"}
 
 
-def to_html(summary: Summary) -> str:
+def to_html(summary: Overview) -> str:
     """One page: the summary, with a link to each point's own."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     style = Markup((files("ctta.report") / "style.css").read_text(encoding="utf-8"))  # our own file
     template = (files("ctta.report") / "sweep.html.jinja").read_text(encoding="utf-8")
     links = [f"points/{line.point}/report.html" for line in summary.lines]
     parts: list[tuple[str, list[list[str]], list[str]]] = [("Points", grid(summary), links)]
-    if summary.averages:
+    if overview.averages:
         parts.insert(0, ("Averages", grid(summary, True), []))
     captions = [summary.caption(name == "Averages") for name, _, _ in parts]
     return environment.from_string(template).render(head=summary.head, parts=parts, captions=captions, style=style)
 
 
-def write(folder: SweepFolder, summary: Summary) -> Path:
+def write(folder: SweepFolder, summary: Overview) -> Path:
     """All forms of a summary, in the sweep's folder; returns the page."""
     texts = {"summary.csv": to_csv(summary), "summary.md": to_markdown(summary)}
     texts["summary.json"] = json.dumps(to_json(summary), indent=1)
-    if summary.averages:
+    if overview.averages:
         texts |= {"averages.csv": to_csv(summary, True), "averages.md": to_markdown(summary, True)}
     texts["report.html"] = to_html(summary)
     for name, content in texts.items():

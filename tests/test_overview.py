@@ -11,7 +11,7 @@ import pytest
 
 from ctta import StateError, summary
 from ctta.records import Cell, Done, Record, Run, RunFolder
-from ctta.summary import Head, SweepFolder
+from ctta.overview import Head, SweepFolder
 
 POINTS = {
     "batch-5_order-0": {"data.batch": 5, "protocol.order": 0},
@@ -45,7 +45,7 @@ def folder(tmp_path):
 
 
 def test_points_and_averages_by_hand(folder):
-    made = summary.build(folder)
+    made = overview.build(folder)
     assert [line.error.mean for line in made.lines] == pytest.approx([30, 70, 20, 40])
     # Seeds 20 and 40: each 10 from the mean, so the sample variance is 200.
     assert [line.error.sd for line in made.lines[:3]] == pytest.approx([200**0.5, 0, 200**0.5])
@@ -59,7 +59,7 @@ def test_points_and_averages_by_hand(folder):
 
 
 def test_every_form_says_the_same(folder):
-    page = summary.write(folder, summary.build(folder))
+    page = overview.write(folder, overview.build(folder))
     rows = list(csv.DictReader(io.StringIO((folder.path / "summary.csv").read_text())))
     assert rows[0] == {
         "data.batch": "5",
@@ -88,11 +88,11 @@ def test_every_form_says_the_same(folder):
 def test_a_sweep_that_has_not_begun_or_averages_nothing(tmp_path):
     folder = SweepFolder(tmp_path / "new")
     folder.write(Head("mine", HEAD.axes, (), POINTS))
-    assert summary.build(folder).lines == ()
+    assert overview.build(folder).lines == ()
     write(folder.point("batch-5_order-0"), (3,))
-    made = summary.build(folder)
+    made = overview.build(folder)
     assert (len(made.lines), made.averages) == (1, ())
-    assert not (summary.write(folder, made).parent / "averages.csv").exists()
+    assert not (overview.write(folder, made).parent / "averages.csv").exists()
     write(RunFolder(tmp_path / "single"), (1,))
     with pytest.raises(StateError, match="holds a single run"):
         SweepFolder(tmp_path / "single").write(HEAD)
@@ -100,9 +100,9 @@ def test_a_sweep_that_has_not_begun_or_averages_nothing(tmp_path):
 
 def test_long_values_go_by_their_number():
     long = [["a" * 20, "b" * 20], ["b" * 20, "a" * 20]]
-    assert summary.shown(long, long[1]) == "#2"
-    assert summary.shown([0.5, "x"], 0.5) == "0.5"
-    assert summary.heads(["data.images", "source.images", "method.lr"]) == {
+    assert overview.shown(long, long[1]) == "#2"
+    assert overview.shown([0.5, "x"], 0.5) == "0.5"
+    assert overview.heads(["data.images", "source.images", "method.lr"]) == {
         "data.images": "data.images",
         "source.images": "source.images",
         "method.lr": "lr",
