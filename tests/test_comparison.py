@@ -313,7 +313,7 @@ def test_markdown_and_json(folder: RunFolder) -> None:
 
 
 def test_files_beside_the_run(folder: RunFolder) -> None:
-    made = comparison.write(folder)
+    made = comparison.write(folder.path, folder)
     assert made is not None
     assert (folder.path / "comparison.csv").read_text() == comparison.to_csv(made)
     assert json.loads((folder.path / "comparison.json").read_text())["summary"] == made.summary()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ctta import experiment as experiments
+from ctta import sweep
 from ctta import train as trainings
 from ctta.corruptions import PAPER
 from ctta.errors import ConfigError
@@ -139,10 +140,10 @@ def test_every_shipped_experiment_loads():
     for path in paths:
         if path.stem.startswith("train_"):
             assert trainings.load(path).train.epochs
+        elif "grid" in (values := experiments.read_yaml(path)):
+            assert sweep.make(values).experiments
         else:
-            sections = experiments.read_yaml(path)
-            single = {name: values for name, values in sections.items() if name not in ("grid", "over")}
-            assert experiments.make(single).cells((1, 3, 32, 32))
+            assert experiments.make(values).cells((1, 3, 32, 32))
 
 
 def test_broken_files(tmp_path):

@@ -1,6 +1,8 @@
-"""A model that an experiment's `factory:` can name, small enough for tests that start many processes."""
+"""Models that an experiment's `factory:` can name, small enough for tests that start many processes."""
 
 from __future__ import annotations
+
+import time
 
 import torch
 from torch import nn
@@ -18,3 +20,23 @@ def network() -> nn.Module:
             nn.Flatten(),
             nn.Linear(8, 10),
         )
+
+
+def without_norm() -> nn.Module:
+    """A network in which methods that learn norm layers find none."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 10))
+
+
+class Waits(nn.Module):
+    """Takes its time without taking the processor's, so that something can happen to whoever runs it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        time.sleep(0.05)
+        return x
+
+
+def slow() -> nn.Module:
+    """The same network, but slow."""
+    return nn.Sequential(Waits(), network())

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from torch import nn
 
 from ctta import experiment as experiments
+from ctta import sweep
 from ctta.errors import CttaError
 from ctta.experiment import Draft, Model
 from ctta.methods.source import Source
@@ -34,9 +35,39 @@ class Finding:
 
 
 def check(values: Mapping[str, Any]) -> Iterator[Finding]:
-    """What there is to say about an experiment, given as plain data; each thing as soon as it is known."""
+    """What there is to say about an experiment or a sweep, given as plain data; each thing as soon as it is known."""
+    if "grid" in values:
+        yield from _sweep(values)
+        return
     draft = experiments.draft(values)
     yield from (Finding("settings", "problem", problem) for problem in draft.problems)
+    yield from _running(draft)
+
+
+def _sweep(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """The settings of all points; data, model and methods once for each kind of point. Nothing is said twice."""
+    grid = sweep.read(values)
+    size = " x ".join(str(len(values)) for values in grid.axes.values())
+    yield Finding("grid", "fact", f"{len(grid.points)} points, {size}: {', '.join(grid.axes)}")
+    yield from (Finding("settings", "problem", problem) for problem in grid.problems)
+    drafts = [experiments.draft(point.settings) for point in grid.points]
+    kinds = {repr(_kind(draft)): draft for draft in reversed(drafts)}  # the first of each kind stays
+    seen = set()
+    for draft in reversed(kinds.values()):
+        for finding in _running(draft):
+            if finding not in seen:
+                seen.add(finding)
+                yield finding
+
+
+def _kind(draft: Draft) -> tuple[Any, ...]:
+    """What decides whether an experiment can be run; orders and settings of methods do not."""
+    names = [(method.method, method.label) for method in draft.methods]
+    return draft.data, draft.model, draft.source, draft.protocol.kind, names
+
+
+def _running(draft: Draft) -> Iterator[Finding]:
+    """Data, model and methods of an experiment, as far as its settings can be used."""
     opened: list[tuple[Stream, Batch]] = []
     loaded: list[nn.Module] = []
     if draft.data is not None:

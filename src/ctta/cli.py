@@ -1,13 +1,16 @@
-"""The command line: thin verbs over the library. Exit codes: 0 done, 2 something to mend, 130 interrupted."""
+"""The command line: thin verbs over the library. Exit codes: 0 done, 1 some cells failed, 2 to mend, 130 stopped."""
 
 from __future__ import annotations
 
 import json
+import os
 import shlex
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from dataclasses import asdict
+from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any
@@ -31,9 +34,9 @@ from rich.text import Text
 import ctta
 from ctta import check as checks
 from ctta import comparison as comparisons
+from ctta import engines, overview, runner, summary, sweep, tables, trackers
 from ctta import experiment as experiments
 from ctta import report as reports
-from ctta import runner, summary, tables, trackers
 from ctta import train as trainer
 from ctta.corruptions import NAMES, PAPER
 from ctta.corruptions.files import parse_corruptions, parse_severities, plan_corruption
@@ -41,6 +44,7 @@ from ctta.errors import ConfigError, CttaError, StateError, nearest
 from ctta.experiment import Experiment
 from ctta.methods import METHODS
 from ctta.models import MODELS
+from ctta.overview import SweepFolder
 from ctta.records import RunFolder
 from ctta.streams import DATASETS, KINDS, Data
 from ctta.streams.dataset import SPECIAL
@@ -84,29 +88,73 @@ def demo(
     _execute(experiment, RunFolder(out), quiet=quiet, as_json=as_json, every=30.0)
 
 
-@app.command(epilog="Example:  ctta run experiment.yaml --out runs/mine --set data.images=500")
+@app.command(
+    epilog="Examples:  ctta run experiment.yaml --out runs/mine --set data.images=500    "
+    "ctta run experiment.yaml --engine local --workers 4"
+)
 def run(
     experiment: Annotated[Path, typer.Argument(help="A YAML file; see `ctta check`.")],
     out: Out = None,
     change: Set = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(metavar="local|ray", help="Cells side by side: in processes, or on a Ray cluster."),
+    ] = None,
+    workers: Annotated[int | None, typer.Option(min=1, help="Cells at a time; as many as fit without it.")] = None,
+    threads: Annotated[int, typer.Option(min=1, help="Threads of each worker.")] = 1,
+    address: Annotated[str, typer.Option(help="Of the Ray cluster, HOST:PORT; this machine's without it.")] = "auto",
     quiet: Quiet = False,
     as_json: AsJson = False,
     track: Track = "",
     checkpoint_seconds: Every = 30.0,
 ) -> None:
-    """Run an experiment. Stopped or killed, the same command goes on where it was."""
-    loaded = experiments.load(experiment, change or [])
-    folder = RunFolder(out or Path("runs") / loaded.name)
-    _execute(loaded, folder, quiet=quiet, as_json=as_json, every=checkpoint_seconds, track=track)
+    """Run an experiment, or a sweep (`grid:`). Stopped or killed, the same command goes on where it was."""
+    if engine not in (None, "local", "ray"):
+        raise ConfigError(f"There is no engine {engine!r}. {nearest(engine, ('local', 'ray'))}")
+    if engine is None and (workers is not None or threads != 1):
+        raise ConfigError("--workers and --threads belong to an engine. Add --engine local or --engine ray.")
+    if engine != "ray" and address != "auto":
+        raise ConfigError("--address is that of a Ray cluster. Add --engine ray, or leave it out.")
+    values = experiments.read_yaml(experiment, change or [])
+    command = shlex.join(["ctta", *sys.argv[1:]])
+    if "grid" in values:
+        swept = sweep.make(values, experiment.stem, command)
+        folder = SweepFolder(out or Path("runs") / swept.head.name)
+        folder.write(swept.head)
+        runs = [(one, folder.point(slug)) for slug, one in swept.experiments.items()]
+        path, show = folder.path, partial(_show_sweep, folder, as_json=as_json)
+    else:
+        loaded = experiments.make(values, name=experiment.stem)
+        single = RunFolder(out or Path("runs") / loaded.name)
+        if SweepFolder(single.path).is_one():
+            raise StateError(f"{single.path} holds a sweep, and this is a single experiment. Give another --out.")
+        runs, path, show = [(loaded, single)], single.path, partial(_show, single, as_json=as_json)
+        if engine is None:
+            _execute(loaded, single, quiet=quiet, as_json=as_json, every=checkpoint_seconds, track=track)
+            return
+    start = _engine(engine, workers, threads, address, checkpoint_seconds)
+    tracking = [_tracking(folder, track) for _, folder in runs]
+    failures = _work_off(runs, start, path, command, threads if engine else None, quiet or as_json, tracking)
+    show()
+    for one in tracking:
+        one.finish()
+        if not (quiet or as_json):
+            _say_where(one)
+    if failures:
+        _tell(failures)
+        raise typer.Exit(1)
 
 
 @app.command(epilog="Example:  ctta report runs/demo")
 def report(
-    folder: Annotated[Path, typer.Argument(help="A run folder, complete or not.")],
+    folder: Annotated[Path, typer.Argument(help="The folder of a run or a sweep, complete or not.")],
     as_json: AsJson = False,
 ) -> None:
     """Make table and page again from what a run folder holds."""
-    _show(RunFolder(folder), as_json=as_json)
+    if SweepFolder(folder).is_one():
+        _show_sweep(SweepFolder(folder), as_json=as_json)
+    else:
+        _show(RunFolder(folder), as_json=as_json)
 
 
 @app.command(
@@ -323,7 +371,7 @@ def _execute(
 ) -> None:
     console = Console(stderr=True)
     quiet = quiet or as_json
-    tracking = trackers.Tracking(folder, track, lambda words: console.print(words, markup=False, soft_wrap=True))
+    tracking = _tracking(folder, track)
     command = shlex.join(["ctta", *sys.argv[1:]])
     worked = False
     try:
@@ -346,21 +394,91 @@ def _execute(
         _say_where(tracking)
 
 
+def _tracking(folder: RunFolder, to: str) -> trackers.Tracking:
+    return trackers.Tracking(folder, to, lambda words: Console(stderr=True).print(words, markup=False, soft_wrap=True))
+
+
 def _say_where(tracking: trackers.Tracking) -> None:
     for command in tracking.look():
         Console().print(f"Tracked: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
+def _engine(
+    name: str | None, workers: int | None, threads: int, address: str, every: float
+) -> Callable[[Sequence[engines.Job]], engines.Events]:
+    if name is None:
+        return partial(engines.here, checkpoint_seconds=every)
+    if name == "ray":
+        return partial(engines.on_ray, address=address, workers=workers, threads=threads, checkpoint_seconds=every)
+    most = workers or max(1, (os.cpu_count() or 1) // threads)
+    return partial(engines.local, workers=most, threads=threads, checkpoint_seconds=every)
+
+
+def _work_off(
+    runs: Sequence[tuple[Experiment, RunFolder]],
+    start: Callable[[Sequence[engines.Job]], engines.Events],
+    path: Path,
+    command: str,
+    threads: int | None,
+    quiet: bool,
+    tracking: Sequence[trackers.Tracking],
+) -> list[engines.Event]:
+    """All cells of all runs under one bar; what failed, if anything did."""
+    console, state = Console(stderr=True), None
+    try:
+        with _bar(console, quiet) as bar:
+            task = bar.add_task("opening", total=len(runs))
+            plan = engines.plan(runs, command, threads, lambda count: bar.update(task, completed=count))
+            bar.reset(task, total=plan.batches, completed=plan.done, description="starting")
+            with closing(start(plan.jobs)) as events:
+                for state in engines.follow(plan, events):
+                    at = f"{state.over}/{len(plan.jobs)} cells"
+                    if state.last and state.last.domain:
+                        at += f" {state.last.job.cell.label}: {state.last.domain}"
+                    bar.update(task, completed=state.batches, description=f"{at:.40}")
+                    for one in tracking:
+                        one.follow()
+    except KeyboardInterrupt:
+        for one in tracking:
+            one.close()
+        console.print(f"\nStopped. What was done is kept in {path}; the same command goes on from there.")
+        raise typer.Exit(130) from None
+    if state is None and not quiet:
+        console.print(f"All of it was done before, in {path}.")
+    return state.failures if state else []
+
+
+def _tell(failures: Sequence[engines.Event]) -> None:
+    console = Console(stderr=True)
+    for event in failures:
+        where = f"{event.job.cell.cell} in {event.job.folder}"
+        console.print(f"[bold red]failed[/] {_escape(where)}", highlight=False, soft_wrap=True)
+        console.print(event.error, highlight=False, soft_wrap=True, markup=False)
+    count = f"{len(failures)} cell{'s' if len(failures) > 1 else ''} failed"
+    console.print(f"{count}; the others are kept. The same command tries again.", soft_wrap=True)
+
+
+def _show_sweep(folder: SweepFolder, *, as_json: bool) -> None:
+    """Tables and page of every point and of all together; what is averaged, or every point, on the terminal."""
+    points = folder.begun().values()
+    for point in points:
+        _write_tables(point)
+    made = overview.build(folder)
+    page = overview.write(folder, made)
+    beside = comparisons.write(folder.path, *points) if points and set(made.head.axes) == set(made.head.over) else None
+    if as_json:
+        paper = {"comparison": comparisons.to_json(beside)} if beside else {}
+        print(json.dumps({**overview.to_json(made), **paper, "report": str(page)}))
+        return
+    Console().print(overview.to_rich(made, averages=bool(made.averages)))
+    if beside:
+        Console().print(comparisons.to_rich(beside))
+    Console().print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
+
+
 def _show(folder: RunFolder, *, as_json: bool) -> None:
     """Tables on the terminal; tables and page in the folder."""
-    table, beside = tables.build(folder), comparisons.write(folder)
-    (folder.path / "table.csv").write_text(tables.to_csv(table))
-    markdown = [tables.to_markdown(table), *([comparisons.to_markdown(beside)] if beside else [])]
-    (folder.path / "table.md").write_text("\n".join(markdown))
-    second = summary.build(folder, table)
-    (folder.path / "metrics.csv").write_text(summary.to_csv(second))
-    (folder.path / "metrics.json").write_text(json.dumps(summary.to_json(second), indent=1))
-    page = reports.write(folder)
+    table, second, beside, page = _write_tables(folder)
     if as_json:
         paper = {"comparison": comparisons.to_json(beside)} if beside else {}
         metrics = {"metrics": summary.to_json(second)}
@@ -375,6 +493,18 @@ def _show(folder: RunFolder, *, as_json: bool) -> None:
     for note in folder.run().notes:
         console.print(note, soft_wrap=True)
     console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
+
+
+def _write_tables(folder: RunFolder) -> tuple[tables.Table, summary.Summary, comparisons.Comparison | None, Path]:
+    """Tables and page of a run folder."""
+    table, beside = tables.build(folder), comparisons.write(folder.path, folder)
+    (folder.path / "table.csv").write_text(tables.to_csv(table))
+    markdown = [tables.to_markdown(table), *([comparisons.to_markdown(beside)] if beside else [])]
+    (folder.path / "table.md").write_text("\n".join(markdown))
+    second = summary.build(folder, table)
+    (folder.path / "metrics.csv").write_text(summary.to_csv(second))
+    (folder.path / "metrics.json").write_text(json.dumps(summary.to_json(second), indent=1))
+    return table, second, beside, reports.write(folder)
 
 
 def _bar(console: Console, quiet: bool) -> Progress:

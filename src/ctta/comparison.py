@@ -17,6 +17,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE
@@ -461,10 +462,10 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     return {**asdict(comparison), "summary": comparison.summary(), "unit": "percent error"}
 
 
-def write(folder: RunFolder) -> Comparison | None:
-    """`comparison.csv` and `comparison.json` in the run folder, where there is one."""
-    found = build(folder)
+def write(into: Path, *folders: RunFolder) -> Comparison | None:
+    """`comparison.csv` and `comparison.json` of run folders, where there is one."""
+    found = build(*folders)
     if found is not None:
-        write_atomically(folder.path / "comparison.csv", to_csv(found).encode())
-        write_atomically(folder.path / "comparison.json", json.dumps(to_json(found), indent=1).encode())
+        write_atomically(into / "comparison.csv", to_csv(found).encode())
+        write_atomically(into / "comparison.json", json.dumps(to_json(found), indent=1).encode())
     return found

@@ -32,6 +32,7 @@ from ctta.streams import KINDS, PLAIN, Data, Protocol, protocol_problems
 from ctta.streams import problems as data_problems
 from ctta.streams.dataset import CLEAN
 
+SECTIONS = ("data", "protocol", "model", "source", "methods", "seeds", "execution")  # those that decide the numbers
 NOTHING: Mapping[str, str] = MappingProxyType({})
 # What does not decide the numbers: how they are shown; and settings of where files lie, and what is expected.
 SHOWING = ("name", "notes", "paper", "baseline")
@@ -179,17 +180,31 @@ def override(data: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]:
     """Apply `section.field=value`; the value is YAML. `method.field` sets it for every method that has it."""
     for text in overrides:
         key, equals, value = text.partition("=")
-        section, dot, name = key.partition(".")
         if not equals:
             raise ConfigError(f"An override reads section.field=value. Got {text!r}.")
-        parsed = yaml.safe_load(value)
-        if not dot:
-            data = {**data, key: parsed}
-        elif section == "method":
-            data = {**data, "methods": [_with_field(entry, name, parsed) for entry in data.get("methods", [])]}
-        else:
-            data = {**data, section: {**(data.get(section) or {}), name: parsed}}
+        data = put(data, key, yaml.safe_load(value))
     return data
+
+
+def put(data: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
+    """With one setting changed: `section.field`, a whole section, or `method.field` for every method that has it.
+
+    A section that cannot be used stays as it is; `draft` says what is wrong with it.
+    """
+    section, dot, name = key.partition(".")
+    if not dot:
+        return {**data, key: value}
+    if section == "method":
+        entries = data.get("methods", able_methods(data))
+        whole = isinstance(entries, list)
+        return {**data, "methods": [_with_field(entry, name, value) for entry in entries] if whole else entries}
+    fields = {} if data.get(section) is None else data[section]
+    return {**data, section: {**fields, name: value}} if isinstance(fields, Mapping) else data
+
+
+def able_methods(data: Mapping[str, Any]) -> list[str]:
+    """The methods that run where an experiment names none: all, or those that need no source data."""
+    return [name for name, kind in METHODS.items() if "source" in data or kind.traits.source == "none"]
 
 
 @dataclass(frozen=True)
@@ -211,8 +226,12 @@ class Draft:
 def draft(data: Mapping[str, Any]) -> Draft:
     """From plain data; a mistake in one section does not hide another."""
     problems: list[str] = []
-    known = [field.name for field in fields(Experiment)]
+    known = [*(field.name for field in fields(Experiment)), "grid", "over"]
     problems += [f"There is no section {key!r}. {nearest(str(key), known)}" for key in data if key not in known]
+    if "grid" in data:
+        problems.append("grid: this is a sweep of experiments, not one. ctta.sweep reads it.")
+    elif "over" in data:
+        problems.append("over: it names axes of a grid, and there is no grid. Add one, or leave it out.")
     stream = section(Data, "data", data.get("data", {}), problems)
     protocol = _protocol(data["protocol"], stream, problems) if "protocol" in data else PLAIN
     model = section(Model, "model", data.get("model", {}), problems)
@@ -224,8 +243,7 @@ def draft(data: Mapping[str, Any]) -> Draft:
         model = None
     execution = section(Execution, "execution", data.get("execution", {}), problems) or Execution()
     source = _source(data["source"], stream, problems) if "source" in data else None
-    able = [name for name, kind in METHODS.items() if "source" in data or kind.traits.source == "none"]
-    methods = _methods(data.get("methods", able), problems)
+    methods = _methods(data.get("methods", able_methods(data)), problems)
     if "source" not in data:
         problems += [_without_source(method) for method in methods if METHODS[method.method].traits.source != "none"]
     seeds = data.get("seeds", [0])
@@ -363,8 +381,8 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
 
 
 def _with_field(entry: Any, name: str, value: Any) -> Any:
-    mapping = {"method": entry} if isinstance(entry, str) else dict(entry)
-    kind = METHODS.get(mapping.get("method", ""))
+    mapping = {"method": entry} if isinstance(entry, str) else entry
+    kind = METHODS.get(str(mapping.get("method"))) if isinstance(mapping, Mapping) else None
     return {**mapping, name: value} if kind is not None and name in ("preset", *kind.config_type.fields()) else entry
 
 

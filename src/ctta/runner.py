@@ -121,10 +121,28 @@ def take(adapter: Adapter, batch: Batch) -> tuple[Step, Record]:
     return step, _record(adapter, batch, step, answer, seconds)
 
 
-def execute(
-    experiment: Experiment, folder: RunFolder, *, checkpoint_seconds: float = 30.0, command: str = ""
-) -> Iterator[Progress]:
-    """Run every cell that is not complete; yields after every batch. What is done stays done."""
+@dataclass(frozen=True)
+class Opened:
+    """An experiment whose stream and model are open and whose run folder is claimed."""
+
+    experiment: Experiment
+    folder: RunFolder
+    stream: Stream
+    model: torch.nn.Module
+    cells: tuple[Cell, ...]
+    problems: tuple[str, ...]  # why the numbers are not to be trusted
+
+    def unfinished(self) -> tuple[Cell, ...]:
+        """The cells that are not complete. Marks of those that are say what is wrong as it is known now."""
+        found = {cell.cell: self.folder.done(cell.cell) for cell in self.cells}
+        for name, done in found.items():
+            if done is not None and done.problems != self.problems:  # other errors are expected now
+                self.folder.write_done(name, replace(done, valid=not self.problems, problems=self.problems))
+        return tuple(cell for cell in self.cells if found[cell.cell] is None)
+
+
+def open_run(experiment: Experiment, folder: RunFolder, command: str = "") -> Opened:
+    """Open stream and model and claim the run folder; one that holds another experiment is refused."""
     stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
     x = next(iter(stream)).x
     with torch.no_grad():
@@ -133,16 +151,25 @@ def execute(
     cells = experiment.cells(x.shape)
     run = _claim(folder, experiment, stream, model, cells, command)
     problems = _invalid(run, experiment, stream, x.shape[-1], logits.shape[-1])
-    total = len(stream) * len(cells)
-    done = 0
-    for cell in cells:
-        finished = folder.done(cell.cell)
-        if finished is None:
-            for record in _run_cell(experiment, folder, cell, stream, model, problems, checkpoint_seconds):
-                yield Progress(cell, record, done + record.step + 1, total)
-        elif finished.problems != problems:  # other errors are expected now
-            folder.write_done(cell.cell, replace(finished, valid=not problems, problems=problems))
-        done += len(stream)
+    return Opened(experiment, folder, stream, model, cells, problems)
+
+
+def run_cell(opened: Opened, cell: Cell, *, checkpoint_seconds: float = 30.0) -> Iterator[Record]:
+    """One cell from where it was to its end; yields after every batch."""
+    parts = (opened.experiment, opened.folder, cell, opened.stream, opened.model, opened.problems)
+    return _run_cell(*parts, checkpoint_seconds)
+
+
+def execute(
+    experiment: Experiment, folder: RunFolder, *, checkpoint_seconds: float = 30.0, command: str = ""
+) -> Iterator[Progress]:
+    """Run every cell that is not complete; yields after every batch. What is done stays done."""
+    opened = open_run(experiment, folder, command)
+    size, left = len(opened.stream), opened.unfinished()
+    for number, cell in enumerate(opened.cells):
+        if cell in left:
+            for record in run_cell(opened, cell, checkpoint_seconds=checkpoint_seconds):
+                yield Progress(cell, record, number * size + record.step + 1, len(opened.cells) * size)
 
 
 def make_adapter(cell: Cell, model: torch.nn.Module, execution: Execution | None = None) -> Adapter:
