@@ -133,10 +133,12 @@ def execute(
         done += len(stream)
 
 
-def make_adapter(cell: Cell, model: torch.nn.Module, execution: Execution | None = None) -> Adapter:
-    """The method of a cell on a source model."""
-    kind = METHODS[cell.method]
-    return kind(model, kind.config_type.make(cell.config), seed=cell.seed, execution=execution)
+def make_adapter(
+    cell: Cell, model: torch.nn.Module, execution: Execution | None = None, *, detects: bool = False
+) -> Adapter:
+    """The method of a cell on a source model; `detects` says whether it looks for boundaries itself."""
+    kind, config = METHODS[cell.method], METHODS[cell.method].config_type.make(cell.config)
+    return kind(model, config, seed=cell.seed, execution=execution, boundaries="detected" if detects else "told")
 
 
 def environment() -> dict[str, Any]:
@@ -215,7 +217,8 @@ def _run_cell(
 ) -> Iterator[Record]:
     """One cell from where it was to its end."""
     memory = PeakMemory()
-    adapter = make_adapter(cell, model, experiment.execution)
+    boundaries = experiment.data.boundaries
+    adapter = make_adapter(cell, model, experiment.execution, detects=boundaries == "detected")
     path = folder.path / "checkpoints" / f"{cell.cell}.pt"
     known = _whole_records(folder, cell.cell)
     start, saved = 0, checkpoint.load(path)
@@ -225,10 +228,9 @@ def _run_cell(
     elif experiment.source is not None:
         adapter.prepare(source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
-    tell = experiment.data.boundaries == "told"
     last_save = time.monotonic()
     with folder.records_path(cell.cell).open("a") as file:
-        for record in evaluate(adapter, stream, start=start, tell=tell, gallery=gallery):
+        for record in evaluate(adapter, stream, start=start, tell=boundaries == "told", gallery=gallery):
             if record.step < len(known):
                 _must_equal(record, known[record.step], folder)
             else:
