@@ -9,10 +9,17 @@ import pytest
 import torch
 
 import ctta
+from benchmarks.drift import Score, Signals, score, true_starts
 from contract import CHECKS, Case, OnDevice, answers, flat_state, same, same_state
 from ctta import drift
 from ctta.drift import Detector
+from ctta.experiment import make as make_experiment
+from ctta.records import RunFolder
+from ctta.runner import execute
+from ctta.streams import Stream
 from networks import make_network
+
+PARTS = (("fog", 25), ("snow", 20), ("fog", 10), ("fog", 10))  # domains and their sizes
 
 
 def stream(means, samples=64, seed=0):
@@ -230,3 +237,29 @@ def test_wrong_settings_are_explained():
         detects.load_state_dict(told.state_dict())
     with pytest.raises(ctta.StateError, match="boundaries='detected'"):
         told.load_state_dict(detects.state_dict())
+
+
+# How it is measured
+
+
+def test_delay_misses_and_false_alarms_are_counted():
+    # Domains start with batches 4, 8 and 12. Alarms: one at once, one two batches late, none; and three for nothing.
+    found = [number in (2, 4, 5, 10, 15) for number in range(16)]
+    assert score([4, 8, 12], found) == Score(batches=16, boundaries=3, delays=(0, 2), false=3)
+    assert score([], [False, True]) == Score(batches=2, false=1)
+
+
+def test_a_boundary_is_where_something_changes():
+    domains = [Signals(name, 5, torch.zeros(size, 5).numpy(), torch.zeros(size).long().numpy()) for name, size in PARTS]
+    assert true_starts(Stream(tuple(domains), batch=10)) == [3, 5]
+
+
+def test_the_detector_in_a_run(tmp_path):
+    """An experiment with detected boundaries: records say where, and the first batch of the stream is none."""
+    data = {"domains": ["gaussian_noise", "brightness"], "images": 80, "batch": 40, "boundaries": "detected"}
+    experiment = make_experiment({"data": data, "methods": ["source", "bn_adapt"]})
+    folder = RunFolder(tmp_path / "run")
+    list(execute(experiment, folder))
+    for cell in folder.run().cells:
+        assert [record.info["boundary"] for record in folder.records(cell.cell)] == [0, 0, 1, 0]
+    assert folder.run().stream["boundaries"] == "detected"

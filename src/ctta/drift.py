@@ -124,9 +124,8 @@ def merge(one: Tensor, other: Tensor) -> Tensor:
 
 def forget(group: Tensor, memory: float) -> Tensor:
     """The same mean and variance, as if of no more samples than `memory`."""
-    count, mean, deviations = group
-    kept = (memory / count).clamp(max=1)
-    return torch.stack([count * kept, mean, deviations * kept])
+    kept = (memory / group[0]).clamp(max=1)
+    return torch.stack([group[0] * kept, group[1], group[2] * kept])
 
 
 def distance(reference: Tensor, batch: Tensor) -> Tensor:
@@ -137,7 +136,7 @@ def distance(reference: Tensor, batch: Tensor) -> Tensor:
 
 def squared_error(group: Tensor) -> Tensor:
     """Squared standard error of a mean: variance over count."""
-    count, _, deviations = group
+    count, deviations = group[0], group[2]
     return deviations / (count * (count - 1)).clamp(min=1)
 
 
