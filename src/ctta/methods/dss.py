@@ -20,8 +20,8 @@ and after the update, Algorithm 1 before (`predict_after` for the other). Reduct
 negative, sum over classes, mean over all samples, 1 - p at least 1e-5. No selected sample: the positive loss is 0.
 
 Where nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `ctta.drift`. On streams
-without an end: over twenty rounds of the fifteen corruptions (embedded default) the error is 18.7 % in the first round
-and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher back to the source.
+without an end: over twenty rounds of the fifteen corruptions (embedded default, 1,200 batches) the error is 18.7 % in
+the first round and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher back to the source.
 """
 
 from __future__ import annotations
