@@ -21,7 +21,7 @@ negative, sum over classes, mean over all samples, 1 - p at least 1e-5. No selec
 
 Where nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `ctta.drift`. On streams
 without an end: over twenty rounds of the fifteen corruptions (embedded default, 1,200 batches) the error is 18.7 % in
-the first round and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher back to the source.
+the first round and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher to the source.
 """
 
 from __future__ import annotations
