@@ -21,6 +21,7 @@ from torch import Tensor, nn
 
 from ctta import layers
 from ctta.config import Config, setting
+from ctta.drift import Detector, Look
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.execution import Execution, compiled
 from ctta.randomness import Randomness
@@ -97,8 +98,9 @@ class _Turn:
 
     random: Randomness
     views: Views | None
-    pending: list[Tensor]  # smallest and largest value of the batch, not read yet
+    pending: list[Tensor]  # smallest and largest value of the batch, whether a domain starts with it; not read yet
     skipped: Tensor
+    look: Look | None = None  # what the drift detector saw
     forwards: int = 0  # samples that went through a network
     backwards: int = 0
     idle: Tensor | None = None  # whether the step was left out because there was nothing to learn
@@ -117,6 +119,7 @@ class Adapter(nn.Module, ABC):
     classes   C, where it cannot be read off the model's last linear layer
     views     how many views (the field of that name), or an object that makes them, see `ctta.views.Views`
     execution precision, memory layout and compilation of all passes, see `ctta.Execution`
+    boundaries "told" by whoever calls `begin_domain`, or "detected" from the inputs, see `ctta.drift`
     fields    single fields of the configuration, over preset or config
     """
 
@@ -129,6 +132,7 @@ class Adapter(nn.Module, ABC):
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
 
     optimizer: torch.optim.Optimizer | None
+    drift: Detector | None
     skipped: Tensor
 
     def __init__(
@@ -141,9 +145,12 @@ class Adapter(nn.Module, ABC):
         classes: int | None = None,
         views: int | Views | None = None,
         execution: Execution | None = None,
+        boundaries: Literal["told", "detected"] = "told",
         **fields: Any,
     ) -> None:
         super().__init__()
+        if boundaries not in ("told", "detected"):
+            raise ConfigError(f"boundaries must be 'told' or 'detected'. Got {boundaries!r} instead.")
         self.execution = execution or Execution()
         if isinstance(views, int):
             fields["views"], views = views, None
@@ -179,6 +186,7 @@ class Adapter(nn.Module, ABC):
             layers.install_statistics(self.source_model, self.statistics, self.batch_share)
             device, _ = self.placement
             self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
+            self.drift = Detector(device) if boundaries == "detected" else None
             self.build()
         self._initial = self._own_state()
         if not self._preset_by_input:
@@ -226,7 +234,11 @@ class Adapter(nn.Module, ABC):
         return self.run(self.source_model, x)
 
     def begin_domain(self) -> None:
-        """A hint that the stream has moved to another domain; the runner alone decides whether it is given."""
+        """A hint that the stream has moved to another domain; the runner alone decides whether it is given.
+
+        Where boundaries are detected it comes at the batch's `check`, before anything is learned from the batch. A pass
+        may have gone before, so it is for buffers and not for weights.
+        """
 
     def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Take what is needed from source data, (x, y) batches; passes go through `run` as in `adapt`.
@@ -247,9 +259,12 @@ class Adapter(nn.Module, ABC):
                 "adapter.prepare((x, y) for x, y in source_batches)."
             )
         with self._scope(x, learning=True) as x:
+            self._watch(x)
             step = self.adapt(x)
             self.check()
             layers.commit_statistics(self)
+            if self.drift is not None and self._turn.look is not None:
+                self.drift.keep(self._turn.look)
             self.skipped += self._turn.skipped
             self.batches += 1
             return self._complete(step)
@@ -399,12 +414,14 @@ class Adapter(nn.Module, ABC):
         return features.to(x.dtype), logits
 
     def check(self, *signals: Tensor) -> list[float]:
-        """Read 0-d signals, and whether the batch is valid, in the batch's one host-device synchronisation."""
+        """Read 0-d signals, and whether the batch is valid and opens a domain, in the batch's one synchronisation."""
         pending, self._turn.pending = self._turn.pending, []
         wanted = [signal.detach().to(torch.float32) for signal in (*pending, *signals)]
         values: list[float] = torch.stack(wanted).tolist() if wanted else []
         if pending:
             self._check_values(*values[:2])
+            if any(values[2 : len(pending)]):
+                self.begin_domain()
         return values[len(pending) :]
 
     def learn(self, loss: Tensor, *, skip: Tensor | None = None) -> Tensor:
@@ -520,6 +537,7 @@ class Adapter(nn.Module, ABC):
         ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
         theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
         if strict and ours != theirs:
+            self._same_boundaries(ours, theirs)
             unlike = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
             raise StateError(f"This state was saved from another model. Of {len(ours)} entries these differ: {unlike}.")
         self._fit(saved)
@@ -606,6 +624,21 @@ class Adapter(nn.Module, ABC):
             log.info("%s: settings of preset %r, by input %s: %s", self.name, name, tuple(x.shape[1:]), self.config)
             self.review()
 
+    def _same_boundaries(self, ours: Iterable[str], theirs: Iterable[str]) -> None:
+        """Refuse a state that was saved with a drift detector where there is none, or the other way round."""
+        here, there = (any(name.startswith("drift.") for name in names) for names in (ours, theirs))
+        if here != there:
+            asked = "detected" if there else "told"
+            raise StateError(
+                f"This state was saved with other settings. Make the adapter with boundaries={asked!r} to go on."
+            )
+
+    def _watch(self, x: Tensor) -> None:
+        """Let the drift detector look at the batch; its judgement is read with the rest."""
+        if self.drift is not None:
+            self._turn.look = look = self.drift.look(x)
+            self._turn.pending.append(look.boundary)
+
     def _lay_out_as_given(self, network: nn.Module) -> None:
         """For models whose code takes the order of values in memory for granted (`view` behind a convolution)."""
         self._channels_last.remove(network)
@@ -614,7 +647,8 @@ class Adapter(nn.Module, ABC):
 
     def _own_tensors(self) -> list[Tensor]:
         """State that is no network and changes along the stream: what the method registered itself."""
-        return [buffer for name, buffer in self.named_buffers(recurse=False) if not name.startswith("source_")]
+        own = [buffer for name, buffer in self.named_buffers(recurse=False) if not name.startswith("source_")]
+        return own if self.drift is None else [*own, *self.drift.buffers()]
 
     def _own_state(self) -> list[Tensor]:
         return [tensor.clone() for tensor in self._own_tensors()]
@@ -702,6 +736,7 @@ class Adapter(nn.Module, ABC):
                 "forwards": torch.tensor(turn.forwards / len(logits)),
                 "backwards": torch.tensor(turn.backwards),
                 **({} if turn.idle is None else {"idle": turn.idle.to(torch.int64)}),
+                **({} if turn.look is None else {"boundary": turn.look.boundary.to(torch.int64)}),
             }
             info = {"confidence": confidence.mean(), **step.info, **counts}
         samples = {**step.samples, "confidence": confidence}

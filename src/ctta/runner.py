@@ -172,10 +172,12 @@ def execute(
                 yield Progress(cell, record, number * size + record.step + 1, len(opened.cells) * size)
 
 
-def make_adapter(cell: Cell, model: torch.nn.Module, execution: Execution | None = None) -> Adapter:
-    """The method of a cell on a source model."""
-    kind = METHODS[cell.method]
-    return kind(model, kind.config_type.make(cell.config), seed=cell.seed, execution=execution)
+def make_adapter(
+    cell: Cell, model: torch.nn.Module, execution: Execution | None = None, *, detects: bool = False
+) -> Adapter:
+    """The method of a cell on a source model; `detects` says whether it looks for boundaries itself."""
+    kind, config = METHODS[cell.method], METHODS[cell.method].config_type.make(cell.config)
+    return kind(model, config, seed=cell.seed, execution=execution, boundaries="detected" if detects else "told")
 
 
 def environment() -> dict[str, Any]:
@@ -258,7 +260,8 @@ def _run_cell(
 ) -> Iterator[Record]:
     """One cell from where it was to its end."""
     memory = PeakMemory()
-    adapter = make_adapter(cell, model, experiment.execution)
+    boundaries = experiment.data.boundaries
+    adapter = make_adapter(cell, model, experiment.execution, detects=boundaries == "detected")
     path = folder.path / "checkpoints" / f"{cell.cell}.pt"
     known = _whole_records(folder, cell.cell)
     start, saved = 0, checkpoint.load(path)
@@ -268,7 +271,7 @@ def _run_cell(
     elif experiment.source is not None:
         adapter.prepare(source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
-    tell = experiment.data.boundaries == "told"
+    tell = boundaries == "told"
     clean = experiment.measure.open(experiment.data, stream)
     last_save = time.monotonic()
     with folder.records_path(cell.cell).open("a") as file:

@@ -18,6 +18,10 @@ Eq. 3 divides by N, which cancels, so delta is a per-class sum though the words 
 average over batches. lambda is not given: .9. Optimiser, gate and restore are CoTTA's. The text predicts both before
 and after the update, Algorithm 1 before (`predict_after` for the other). Reductions: positive, mean over the selected;
 negative, sum over classes, mean over all samples, 1 - p at least 1e-5. No selected sample: the positive loss is 0.
+
+Where nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `ctta.drift`. On streams
+without an end: over twenty rounds of the fifteen corruptions (embedded default, 1,200 batches) the error is 18.7 % in
+the first round and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher to the source.
 """
 
 from __future__ import annotations

@@ -56,7 +56,9 @@ class Data(Config):
     jpeg: bool | None = setting(
         None, "Whether corrupted pictures go through JPEG, as the public ones did; with ImageNet's constants they do."
     )
-    boundaries: Literal["told", "hidden"] = setting("told", "Whether a method is told where a domain starts.")
+    boundaries: Literal["told", "hidden", "detected"] = setting(
+        "told", "Whether a method is told where a domain starts, is not, or detects it from its inputs."
+    )
     cache: str | None = setting(None, "A folder that keeps corrupted samples; made anew without it.")
 
     def rows(self, count: int) -> slice:

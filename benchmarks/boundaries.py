@@ -1,0 +1,88 @@
+"""DSS where domain starts are told, hidden or detected: the same streams, the same seeds, one row each.
+
+`python -m benchmarks.boundaries` writes results/boundaries.csv and, beside it, how it was made.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ctta import DSS
+from ctta.models import embedded_model
+from ctta.runner import environment, evaluate
+from ctta.streams import KINDS, Data, open_stream
+
+OUT = Path("results/boundaries")
+BOUNDARIES = ("told", "hidden", "detected")
+# Samples a domain, so that no protocol takes much longer than the others.
+PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {
+    "continual": (300, {}),
+    "gradual": (100, {}),
+    "recurring": (200, {"rounds": 3}),
+}
+SETTINGS = {"views": 8, "gate": 0.62}  # as in `ctta demo`
+BATCH = 50
+
+
+def compare(protocol: str, boundaries: str, seed: int, data: Data) -> dict[str, Any]:
+    """One stream through DSS."""
+    images, fields = PROTOCOLS[protocol]
+    stream = open_stream(data.replace(images=images), KINDS[protocol].make({"kind": protocol, **fields}))
+    found = "detected" if boundaries == "detected" else "told"
+    adapter = DSS(embedded_model(), preset="cifar10", seed=seed, boundaries=found, **SETTINGS)  # type: ignore[arg-type]
+    records = list(evaluate(adapter, stream, tell=boundaries == "told"))
+    mean = {name: sum(record.info[name] for record in records) / len(records) for name in ("threshold", "selected")}
+    return {
+        "protocol": protocol,
+        "boundaries": boundaries,
+        "seed": seed,
+        "batches": len(records),
+        "domains": len(stream.domains),
+        "detected": int(sum(record.info.get("boundary", 0) for record in records)),
+        "error": round(100 * sum(record.wrong for record in records) / sum(record.n for record in records), 2),
+        "mean_threshold": round(mean["threshold"], 3),
+        "selected": round(mean["selected"], 3),
+    }
+
+
+def rows(seeds: int, cache: str | None) -> Iterator[dict[str, Any]]:
+    """Every protocol, seed by seed, each way of knowing where a domain starts."""
+    data = Data.make({"domains": "paper", "batch": BATCH, "cache": cache})
+    for protocol in PROTOCOLS:
+        for seed in range(seeds):
+            yield from (compare(protocol, boundaries, seed, data) for boundaries in BOUNDARIES)
+
+
+def main() -> None:
+    """Write row after row, as they come."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.boundaries", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=1, help="seeds 0, 1 ... of the method")
+    parser.add_argument("--cache", help="a folder that keeps corrupted images")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"where the table goes, without its ending; {OUT}")
+    given = parser.parse_args()
+    about = {
+        "command": f"python -m benchmarks.boundaries --seeds {given.seeds}",
+        "method": {"method": "dss", "preset": "cifar10", **SETTINGS},
+        "data": {"dataset": "embedded", "domains": "paper", "severity": 5, "batch": BATCH},
+        "protocols": {name: {"images": images, **fields} for name, (images, fields) in PROTOCOLS.items()},
+        "environment": environment(),
+    }
+    given.out.with_suffix(".json").write_text(json.dumps(about, indent=1) + "\n")
+    with given.out.with_suffix(".csv").open("w", newline="") as file:
+        writer = None
+        for row in rows(given.seeds, given.cache):
+            writer = writer or csv.DictWriter(file, list(row), lineterminator="\n")
+            if file.tell() == 0:
+                writer.writeheader()
+            writer.writerow(row)
+            file.flush()
+            print(row)
+
+
+if __name__ == "__main__":
+    main()
