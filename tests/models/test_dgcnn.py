@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import ctta
 from ctta import models
-from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, neighbours
+from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, largest, neighbours
 from ctta.train import make, train
 
 
@@ -91,8 +91,8 @@ def test_training_follows_the_same_statistics() -> None:
             ours(clouds(seed=seed))
             plain(clouds(seed=seed))
     for (name, left), right in zip(ours.named_buffers(), plain.buffers(), strict=True):
-        # The unbiased variance has N P = 192 in its factor, not N P k = 1536: half a percent on this small batch.
-        tolerance = 6e-3 if name.endswith("running_var") and name[2] in "1234" else 1e-5
+        # The unbiased variance has 32 N = 128 in its factor, not N P k = 1536: .7 % on this small batch.
+        tolerance = 8e-3 if name.endswith("running_var") and name[2] in "1234" else 1e-5
         torch.testing.assert_close(left, right, rtol=tolerance, atol=1e-5, msg=name)
 
 
@@ -127,6 +127,13 @@ def test_blocks_do_not_change_neighbours() -> None:
     x = clouds(3, 50)
     by_eight_rows = neighbours(x, 6, block=400)
     assert torch.equal(by_eight_rows.sort().values, neighbours(x, 6).sort().values)
+
+
+@pytest.mark.parametrize("points", [3, 64, 100, 200, 203])
+def test_the_largest_of_a_row_are_found_in_groups(points: int) -> None:
+    values = torch.randn(30, points, generator=torch.Generator().manual_seed(points))
+    expected = values.argsort(1, descending=True)[:, :9]
+    assert torch.equal(largest(values, 9).sort().values, expected.sort().values)
 
 
 def test_a_line_of_points_by_hand() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ctta.models.pointnet import pool
+from ctta.models.pooling import pool
 
 WIDTHS = (32, 64, 128)  # shared layers
 HEAD = 64
