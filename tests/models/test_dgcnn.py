@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import ctta
 from ctta import models
-from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, largest, neighbours
+from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, largest_places, neighbours
 from ctta.train import make, train
 
 
@@ -133,7 +133,7 @@ def test_blocks_do_not_change_neighbours() -> None:
 def test_the_largest_of_a_row_are_found_in_groups(points: int) -> None:
     values = torch.randn(30, points, generator=torch.Generator().manual_seed(points))
     expected = values.argsort(1, descending=True)[:, :9]
-    assert torch.equal(largest(values, 9).sort().values, expected.sort().values)
+    assert torch.equal(largest_places(values, 9).sort().values, expected.sort().values)
 
 
 def test_a_line_of_points_by_hand() -> None:

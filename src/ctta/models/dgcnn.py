@@ -97,14 +97,14 @@ def neighbours(x: Tensor, k: int, block: int = BLOCK) -> Tensor:
         rows = max(1, block // x.shape[1])
         found = [
             # |x_i|^2 is the same along a row, so the nearest are those with the largest 2 x_i x_j - |x_j|^2.
-            largest(torch.baddbmm(square[None], part[None], cloud.mT[None], beta=-1, alpha=2)[0], k)
+            largest_places(torch.baddbmm(square[None], part[None], cloud.mT[None], beta=-1, alpha=2)[0], k)
             for cloud, square in zip(x, squares, strict=True)
             for part in cloud.split(rows)
         ]
         return torch.cat(found).view(*x.shape[:2], -1)
 
 
-def largest(values: Tensor, k: int) -> Tensor:
+def largest_places(values: Tensor, k: int) -> Tensor:
     """Where the k largest values of each row (R, P) are, in no order; all where P < k.
 
     They lie in the k groups with the largest maxima, so most of a row need not be sorted.
@@ -159,8 +159,10 @@ class _NeighbourMax(torch.autograd.Function):
                     torch.maximum(which, (value > best).to(which.dtype).mul_(number), out=which)
                 torch.maximum(best, value, out=best)
             largest.append(best)
-            places.append(indices.gather(1, which.long()) if ctx.needs_input_grad[0] else indices)
-        ctx.save_for_backward(torch.stack(places))
+            if ctx.needs_input_grad[0]:
+                places.append(indices.gather(1, which.long()))
+        if places:
+            ctx.save_for_backward(torch.stack(places))
         return torch.stack(largest)
 
     @staticmethod
