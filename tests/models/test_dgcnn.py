@@ -123,6 +123,13 @@ def test_neighbours_equal_brute_force() -> None:
     assert torch.equal(found, distances.argsort(2)[:, :, :9].sort().values)
 
 
+def test_neighbours_are_found_in_full_precision_under_autocast() -> None:
+    x = clouds(2, 200)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = neighbours(x, 9)
+    assert torch.equal(found.sort().values, neighbours(x, 9).sort().values)
+
+
 def test_blocks_do_not_change_neighbours() -> None:
     x = clouds(3, 50)
     by_eight_rows = neighbours(x, 6, block=400)
