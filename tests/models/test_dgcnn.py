@@ -211,13 +211,14 @@ def test_copies_share_nothing_with_the_original() -> None:
     assert model.get_parameter("conv1.1.weight").abs().sum() > 0
 
 
-def test_trained_saved_loaded_and_adapted(tmp_path) -> None:
+@pytest.mark.parametrize("recipe", [{}, {"points": 24, "precision": "autocast"}], ids=["plain", "narrow"])
+def test_trained_saved_loaded_and_adapted(tmp_path, recipe: dict[str, object]) -> None:
     """A module with two names has its tensors twice; safetensors must not mind."""
     points = clouds(16, 32).numpy()
     np.savez(tmp_path / "train.npz", points=points, labels=np.arange(16) % 3, classes=np.array(["a", "b", "c"]))
     spec = {"data": {"dataset": "cloud_arrays", "path": str(tmp_path / "train.npz")}, "model": {"name": "dgcnn"}}
     out = tmp_path / "dgcnn.safetensors"
-    for _ in train(make({**spec, "train": {"epochs": 1, "batch": 8, "lr": 0.01}}), out):
+    for _ in train(make({**spec, "train": {"epochs": 1, "batch": 8, "lr": 0.01, **recipe}}), out):
         pass
     adapter = ctta.BNAdapt(models.load("dgcnn", weights=out))
     assert adapter.classes == 3
