@@ -7,7 +7,8 @@ import math
 import pytest
 import torch
 
-from ctta.augment import JITTER_LIMIT, MOVE, PAD, SCALE, augment, mirror, part, shift
+from ctta import InputError
+from ctta.augment import JITTER_LIMIT, MOVE, PAD, SCALE, augment, draw_points, mirror, part, shift
 from ctta.randomness import Randomness
 
 
@@ -83,3 +84,15 @@ def test_clouds_turn_about_the_up_axis_and_move_a_little():
     assert angle.min() < -3
     assert angle.max() > 3
     assert torch.allclose(flat.norm(dim=1), up.norm(dim=1), atol=2 * slack)
+
+
+def test_points_are_drawn_without_replacement():
+    x = torch.arange(2 * 6 * 3.0).view(2, 6, 3)
+    drawn = draw_points(x, 4, random(1))
+    for cloud, points in zip(x.tolist(), drawn.tolist(), strict=True):
+        assert len({tuple(point) for point in points}) == 4
+        assert all(point in cloud for point in points)
+    assert not torch.equal(drawn, draw_points(x, 4, random(2)))
+    assert draw_points(x, 9, random(1)).shape == (2, 6, 3)
+    with pytest.raises(InputError, match="clouds"):
+        draw_points(torch.zeros(2, 3, 4, 4), 4, random(1))

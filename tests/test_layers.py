@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ctta import TENT, BNAdapt, Normalized, layers
+from ctta import TENT, BNAdapt, InputError, Normalized, layers
 from networks import make_batch, make_network, make_stream
 
 X = make_batch("image_bn", 8, 0)
@@ -37,6 +37,12 @@ def test_normalized_puts_normalisation_inside():
     x = torch.full((1, 3, 2, 2), 0.6)
     torch.testing.assert_close(model(x)[0, :, 0, 0], torch.tensor([1.0, 1.0, 1.0]))
     assert {"mean", "std"} <= set(model.state_dict())
+
+
+def test_normalized_is_not_for_clouds():
+    model = Normalized(nn.Flatten(), mean=[0.5, 0.5, 0.5], std=[0.5, 0.5, 0.5])
+    with pytest.raises(InputError, match=r"images \(N, C, H, W\).*shape \(2, 3, 3\).*without mean and std"):
+        model(torch.zeros(2, 3, 3))
 
 
 def statistics(network):

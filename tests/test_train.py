@@ -220,6 +220,31 @@ def test_clouds(tmp_path, monkeypatch):
     assert (network(torch.tensor(points)).argmax(1).numpy() == labels).mean() > 0.9
 
 
+class Penalised(nn.Module):
+    """Linear in the mean colour; with a penalty of 7 more than the mean of what it sees."""
+
+    def __init__(self):
+        super().__init__()
+        self.head = nn.Linear(3, 3)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x):
+        return self.head(x.mean((2, 3)))
+
+    def regularized(self, x):
+        return self(x), 7 + x.mean()
+
+
+@pytest.mark.parametrize("precision", ["full", "autocast"])
+def test_a_network_may_add_to_its_loss(tmp_path, spec, monkeypatch, precision):
+    monkeypatch.setattr("ctta.train.from_factory", lambda spec: Penalised())
+    spec = with_recipe(spec, augment="none", batch=90, epochs=1, precision=precision) | {"model": {"factory": "a:b"}}
+    (state,) = drain(spec, tmp_path / "m.safetensors")
+    # Three equal logits, log 3; one batch of all samples, normalised, has mean 0.
+    assert state.loss == pytest.approx(np.log(3) + 7, abs=1e-2)
+
+
 def test_labels_and_losses_that_cannot_be_learned_from(tmp_path, spec):
     with pytest.raises(InputError, match=r"0 to 1, as the model has 2 classes\. Found 0 to 2"):
         drain(spec | {"model": {"name": "small_resnet", "classes": 2}}, tmp_path / "m.safetensors")

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ctta.errors import InputError
 from ctta.randomness import Randomness
 from ctta.views.clouds import rotation
 
@@ -32,6 +33,14 @@ def augment(x: Tensor, random: Randomness, *, flip: bool = True) -> Tensor:
         return _clouds(x, random)
     x = _shifts(x, random) if max(x.shape[2:]) <= LARGE else _parts(x, random)
     return mirror(x, _draw(x, random, 0, 1) < 0.5) if flip else x
+
+
+def draw_points(x: Tensor, count: int, random: Randomness) -> Tensor:
+    """`count` points of each cloud (N, P, 3), without replacement; all where there are fewer."""
+    if x.dim() != 3:
+        raise InputError(f"Points can be drawn of clouds (N, P, 3) alone. Got a batch of shape {tuple(x.shape)}.")
+    order = random.uniform(0, 1, len(x) * x.shape[1]).view(len(x), -1).argsort(1)[:, :count]
+    return x.gather(1, order.to(x.device)[..., None].expand(-1, -1, 3))
 
 
 def shift(x: Tensor, offsets: Tensor) -> Tensor:

@@ -24,7 +24,7 @@ from ctta.execution import Execution
 from ctta.forgetting import Measure
 from ctta.layers import Normalized
 from ctta.methods import METHODS
-from ctta.models import MODELS, embedded_cloud_model, embedded_model, from_factory
+from ctta.models import EMBEDDED_NETWORKS, MODELS, embedded_cloud_model, embedded_model, from_factory
 from ctta.models import load as load_model
 from ctta.paper import TABLES
 from ctta.records import Cell
@@ -99,6 +99,9 @@ class Model(Config):
                 found.append(
                     "Embedded models come with their weights. Their networks are 'small_resnet' and 'small_pointnet'."
                 )
+            network = EMBEDDED_NETWORKS.get(str(self.name), str(self.name))
+            if network in MODELS and MODELS[network].clouds and self.mean is not None:
+                found.append(f"{self.name!r} takes clouds, which have no mean and std of channels. Leave them out.")
         return found
 
 

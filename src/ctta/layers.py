@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from ctta.errors import ModelError, nearest
+from ctta.errors import InputError, ModelError, nearest
 
 Statistics = Literal["source", "batch", "mixed", "running"]
 
@@ -46,8 +46,17 @@ class Normalized(nn.Module):
         self.register_buffer("std", torch.as_tensor(std).to(like).reshape(-1, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model((x - self.mean) / self.std)
+        logits: Tensor = self.model(self.normalize(x))
         return logits
+
+    def normalize(self, x: Tensor) -> Tensor:
+        """What the model inside sees."""
+        if x.dim() == 3:
+            raise InputError(
+                f"Normalized is for images (N, C, H, W), and this is a batch of shape {tuple(x.shape)}. Clouds have no "
+                "mean and standard deviation of channels: give the model as it is, without mean and std."
+            )
+        return (x - self.mean) / self.std
 
 
 def norm_layers(module: nn.Module) -> list[nn.Module]:

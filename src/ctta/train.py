@@ -9,6 +9,9 @@
     model: {name: cifar_resnet20}
     train: {epochs: 100}
 
+The loss is the cross-entropy. A network may add to it: where it has a method `regularized(x)`, which gives logits and
+a penalty, that is what training calls. PointNet does.
+
 Randomness is a function of (seed, epoch, batch), so a killed training goes on where it was, bit for bit on CPU. What is
 written is the model's state with its normalisation, in safetensors, as `ctta.models.load` reads it.
 """
@@ -34,7 +37,7 @@ from torch import Tensor, nn
 
 import ctta
 from ctta.ahead import ahead
-from ctta.augment import augment
+from ctta.augment import augment, draw_points
 from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.experiment import Model, read_yaml
@@ -87,6 +90,10 @@ class Recipe(Config):
     augment: Literal["standard", "unmirrored", "none"] = setting(
         "standard", "Standard augmentation, the same without mirror images (text, digits), or none."
     )
+    points: int | None = setting(
+        None, "Points of a cloud that are learned from, drawn anew each time; all without it.", low=1
+    )
+    precision: Literal["full", "autocast"] = setting("full", "The weights' own precision, or bfloat16 autocast.")
     holdout: float = setting(0.0, "Share of the data that is kept for testing, where there is no test set.", low=0.0)
     test_every: int = setting(5, "Epochs between tests; the last one is always tested.", low=1)
     seed: int = setting(0, "Seed of weights, order and augmentation.", low=0)
@@ -306,14 +313,18 @@ class Learner:
             )
         random = Randomness(mix(self.recipe.seed, epoch + 1), number, self.device)
         x, y = x.to(self.device), y.to(self.device)
+        if self.recipe.points is not None:
+            x = draw_points(x, self.recipe.points, random)
         if self.recipe.augment != "none":
             x = augment(x, random, flip=self.recipe.augment == "standard")
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.step, self.total)
         self.network.train()
-        with random.scoped():
-            logits = self.network(x)
-        loss = F.cross_entropy(logits, y, label_smoothing=self.recipe.label_smoothing)
+        narrow = torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "autocast")
+        with random.scoped(), narrow:
+            logits, penalty = self._regularized(x)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+        loss = F.cross_entropy(logits, y, label_smoothing=self.recipe.label_smoothing) + penalty
         value = float(loss.detach())
         if not math.isfinite(value):
             raise ModelError(
@@ -325,6 +336,16 @@ class Learner:
         self.step, self.loss = self.step + 1, self.loss + value
         self.wrong += int((logits.detach().argmax(1) != y).sum())
         return value
+
+    def _regularized(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and what the network adds to their loss."""
+        regularized: Any = getattr(self.model, "regularized", None)
+        if regularized is None:
+            return self.network(x), x.new_zeros(())
+        found: tuple[Tensor, Tensor] = regularized(
+            self.network.normalize(x) if isinstance(self.network, Normalized) else x
+        )
+        return found
 
     def _end(self, epoch: int, seconds: float) -> Epoch:
         """Close an epoch: its line of the log."""

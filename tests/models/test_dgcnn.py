@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import ctta
 from ctta import models
-from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, neighbours
+from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, largest_places, neighbours
 from ctta.train import make, train
 
 
@@ -91,8 +91,8 @@ def test_training_follows_the_same_statistics() -> None:
             ours(clouds(seed=seed))
             plain(clouds(seed=seed))
     for (name, left), right in zip(ours.named_buffers(), plain.buffers(), strict=True):
-        # The unbiased variance has N P = 192 in its factor, not N P k = 1536: half a percent on this small batch.
-        tolerance = 6e-3 if name.endswith("running_var") and name[2] in "1234" else 1e-5
+        # The unbiased variance has 32 N = 128 in its factor, not N P k = 1536: .7 % on this small batch.
+        tolerance = 8e-3 if name.endswith("running_var") and name[2] in "1234" else 1e-5
         torch.testing.assert_close(left, right, rtol=tolerance, atol=1e-5, msg=name)
 
 
@@ -123,10 +123,24 @@ def test_neighbours_equal_brute_force() -> None:
     assert torch.equal(found, distances.argsort(2)[:, :, :9].sort().values)
 
 
+def test_neighbours_are_found_in_full_precision_under_autocast() -> None:
+    x = clouds(2, 200)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = neighbours(x, 9)
+    assert torch.equal(found.sort().values, neighbours(x, 9).sort().values)
+
+
 def test_blocks_do_not_change_neighbours() -> None:
     x = clouds(3, 50)
     by_eight_rows = neighbours(x, 6, block=400)
     assert torch.equal(by_eight_rows.sort().values, neighbours(x, 6).sort().values)
+
+
+@pytest.mark.parametrize("points", [3, 64, 100, 200, 203])
+def test_the_largest_of_a_row_are_found_in_groups(points: int) -> None:
+    values = torch.randn(30, points, generator=torch.Generator().manual_seed(points))
+    expected = values.argsort(1, descending=True)[:, :9]
+    assert torch.equal(largest_places(values, 9).sort().values, expected.sort().values)
 
 
 def test_a_line_of_points_by_hand() -> None:
@@ -197,13 +211,14 @@ def test_copies_share_nothing_with_the_original() -> None:
     assert model.get_parameter("conv1.1.weight").abs().sum() > 0
 
 
-def test_trained_saved_loaded_and_adapted(tmp_path) -> None:
+@pytest.mark.parametrize("recipe", [{}, {"points": 24, "precision": "autocast"}], ids=["plain", "narrow"])
+def test_trained_saved_loaded_and_adapted(tmp_path, recipe: dict[str, object]) -> None:
     """A module with two names has its tensors twice; safetensors must not mind."""
     points = clouds(16, 32).numpy()
     np.savez(tmp_path / "train.npz", points=points, labels=np.arange(16) % 3, classes=np.array(["a", "b", "c"]))
     spec = {"data": {"dataset": "cloud_arrays", "path": str(tmp_path / "train.npz")}, "model": {"name": "dgcnn"}}
     out = tmp_path / "dgcnn.safetensors"
-    for _ in train(make({**spec, "train": {"epochs": 1, "batch": 8, "lr": 0.01}}), out):
+    for _ in train(make({**spec, "train": {"epochs": 1, "batch": 8, "lr": 0.01, **recipe}}), out):
         pass
     adapter = ctta.BNAdapt(models.load("dgcnn", weights=out))
     assert adapter.classes == 3

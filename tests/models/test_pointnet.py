@@ -8,8 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ctta
-from ctta import models
-from ctta.models.pointnet import PointNet, TransformNet, pool
+from ctta import ConfigError, models
+from ctta.experiment import Model
+from ctta.models.pointnet import PointNet, TransformNet, distance_to_orthogonal
 
 NAMES = ["pointnet", "pointnet_stn", "pointnet_vanilla", "small_pointnet"]
 
@@ -147,12 +148,34 @@ def test_methods_run_on_clouds_and_find_the_classes(name: str, method: str) -> N
     assert adapter.preset == "clouds"
 
 
-def test_pool_is_the_maximum_and_passes_its_gradient_on() -> None:
-    x = torch.tensor([[[1.0, 3.0, 2.0], [-1.0, -5.0, -2.0]]])
-    assert pool(x).tolist() == [[3.0, -1.0]]
-    x.requires_grad_()
-    pool(x).sum().backward()
-    assert x.grad.tolist() == [[[0, 1, 0], [1, 0, 0]]]
+def test_regulariser_by_hand() -> None:
+    # A A^T of [[2, 1], [0, 1]] is [[5, 1], [1, 1]]: I less that is [[-4, -1], [-1, 0]], 18 in squares. Rotations: 0.
+    matrices = torch.tensor([[[2.0, 1.0], [0.0, 1.0]], [[0.6, 0.8], [-0.8, 0.6]]])
+    assert distance_to_orthogonal(matrices).item() == pytest.approx(9)
+
+
+def test_regularized_gives_the_logits_and_a_thousandth_of_the_distance() -> None:
+    model = build("pointnet").eval()
+    assert isinstance(model, PointNet)
+    last = model.feat.fstn.fc3
+    nn.init.zeros_(last.weight)
+    nn.init.zeros_(last.bias)
+    with torch.no_grad():
+        last.bias[0] = 1.0  # A = I but for 2 in its corner: I - A A^T has one entry, 1 - 4
+    logits, penalty = model.regularized(clouds())
+    assert torch.equal(logits, model(clouds()))
+    assert penalty.item() == pytest.approx(0.009)
+    assert models.MODELS["pointnet_stn"].build(6).regularized(clouds())[1] == 0
+
+
+@pytest.mark.parametrize("name", ["pointnet", "embedded_clouds"])
+def test_clouds_have_no_normalisation(name: str) -> None:
+    assert "clouds, which have no mean and std" in Model(name=name, mean=(0.5,), std=(0.5,)).problems()[0]
+
+
+def test_load_takes_no_normalisation_for_clouds() -> None:
+    with pytest.raises(ConfigError, match="'pointnet' takes clouds"):
+        models.load("pointnet", weights="none.pth", mean=(0.5,), std=(0.5,))
 
 
 @pytest.mark.parametrize("name", ["pointnet", "dgcnn"])

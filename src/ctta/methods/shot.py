@@ -49,7 +49,7 @@ class SHOT(Adapter):
         "cifar10": {"optimizer": "sgd", "lr": 1e-3},
         "cifar100": {"optimizer": "sgd", "lr": 1e-3},
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
-        "clouds": {"optimizer": "sgd", "lr": 1e-3},
+        "clouds": {"optimizer": "sgd", "lr": 1e-3},  # ours: the paper has none
     }
 
     def build(self) -> None:

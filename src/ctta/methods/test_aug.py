@@ -46,7 +46,7 @@ class TestAug(Adapter):
         "cifar10": {},
         "cifar100": {},
         "imagenet": {},
-        "clouds": {"draw": "sample"},
+        "clouds": {"draw": "sample"},  # ours: the paper gives none
     }
 
     def build(self) -> None:

@@ -49,6 +49,8 @@ def load(
     entry = find(name)
     if (mean is None) != (std is None):
         raise ConfigError("mean and std belong together: give both, or neither.")
+    if entry.clouds and mean is not None:
+        raise ConfigError(f"{name!r} takes clouds, which have no mean and std of channels. Leave them out.")
     if entry.pretrained and weights == "pretrained":
         with torch.random.fork_rng(devices=[]):
             state = dict(entry.pretrained())

@@ -11,6 +11,11 @@ Clouds (N, P, 3) to logits. Three public layouts:
 
 Departures: the paper's shared layers are 64-64, feature transform, 64-128-1024. The public PyTorch code, and so "both"
 and "input", have 64, feature transform, 128-1024; vanilla has all five. The code's last shared layer has no ReLU.
+
+The widest shared layer, of which only the maximum over points is wanted, is computed by `pooled_layer`: equal to
+layer, norm and maximum one after the other.
+
+    regulariser   0.001 |I - A A^T|^2, averaged over clouds, A the feature transform; training adds it to the loss
 """
 
 from __future__ import annotations
@@ -21,10 +26,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ctta.models.pooling import pooled_layer
+
 SHARED = (64, 128, 1024)
 VANILLA = (64, 64, 64, 128, 1024)
 HEAD = (512, 256)
 DROPOUT = 0.3
+ORTHOGONAL = 0.001  # weight of the regulariser
 
 Transforms = Literal["both", "input"]
 
@@ -51,7 +59,7 @@ class TransformNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.conv1(x)))
         x = F.relu(self.bn2(self.conv2(x)))
-        x = F.relu(pool(self.bn3(self.conv3(x))))  # ReLU and maximum commute
+        x = F.relu(pooled_layer(x, self.conv3, self.bn3))  # ReLU and maximum commute
         x = F.relu(self.bn4(self.fc1(x)))
         x = F.relu(self.bn5(self.fc2(x)))
         matrix: Tensor = self.fc3(x).view(-1, self.channels, self.channels)
@@ -59,7 +67,7 @@ class TransformNet(nn.Module):
 
 
 class Encoder(nn.Module):
-    """(N, 3, P) to one feature vector a cloud, (N, 1024)."""
+    """(N, 3, P) to one feature vector a cloud, (N, 1024), and the feature transform (N, 64, 64) if there is one."""
 
     def __init__(self, transforms: Transforms) -> None:
         super().__init__()
@@ -73,13 +81,15 @@ class Encoder(nn.Module):
         self.bn3 = nn.BatchNorm1d(third)
         self.fstn = TransformNet(first) if transforms == "both" else None
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor | None]:
         x = self.stn(x).mT @ x  # each point, as a row vector, times the matrix
         x = F.relu(self.bn1(self.conv1(x)))
+        matrix = None
         if self.fstn is not None:
-            x = self.fstn(x).mT @ x
+            matrix = self.fstn(x)
+            x = matrix.mT @ x
         x = F.relu(self.bn2(self.conv2(x)))
-        return pool(self.bn3(self.conv3(x)))
+        return pooled_layer(x, self.conv3, self.bn3), matrix
 
 
 class PointNet(nn.Module):
@@ -96,7 +106,15 @@ class PointNet(nn.Module):
         self.bn2 = nn.BatchNorm1d(HEAD[1])
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn1(self.fc1(self.feat(x.mT))))
+        return self._head(self.feat(x.mT)[0])
+
+    def regularized(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Logits, and what training adds to their loss."""
+        features, matrix = self.feat(x.mT)
+        return self._head(features), x.new_zeros(()) if matrix is None else ORTHOGONAL * distance_to_orthogonal(matrix)
+
+    def _head(self, x: Tensor) -> Tensor:
+        x = F.relu(self.bn1(self.fc1(x)))
         x = F.relu(self.bn2(self.dropout(self.fc2(x))))
         logits: Tensor = self.fc3(x)
         return logits
@@ -119,10 +137,13 @@ class VanillaPointNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = x.mT
-        for number in range(1, len(VANILLA) + 1):
+        for number in range(1, len(VANILLA)):
             x = self.get_submodule(f"conv{number}")(x)
             x = F.relu(self.get_submodule(f"bn{number}")(x))
-        logits: Tensor = self.linear2(self.dp1(F.relu(self.bn6(self.linear1(pool(x))))))
+        conv, norm = self.get_submodule("conv5"), self.get_submodule("bn5")
+        assert isinstance(conv, nn.Conv1d)
+        x = F.relu(pooled_layer(x, conv, norm))  # ReLU and maximum commute
+        logits: Tensor = self.linear2(self.dp1(F.relu(self.bn6(self.linear1(x)))))
         return logits
 
 
@@ -136,7 +157,7 @@ def vanilla_pointnet(num_classes: int = 40) -> VanillaPointNet:
     return VanillaPointNet(num_classes)
 
 
-def pool(x: Tensor) -> Tensor:
-    """The maximum over points, (N, C, P) to (N, C)."""
-    # The value of amax is many times faster to compute than that of max, its gradient several times slower.
-    return x.max(2).values if x.requires_grad else x.amax(2)
+def distance_to_orthogonal(matrix: Tensor) -> Tensor:
+    """|I - A A^T|^2, the squares of all entries summed, averaged over matrices (N, C, C)."""
+    difference = torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device) - matrix @ matrix.mT
+    return difference.square().sum((1, 2)).mean()

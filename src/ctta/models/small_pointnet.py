@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ctta.models.pointnet import pool
+from ctta.models.pooling import pooled_layer
 
 WIDTHS = (32, 64, 128)  # shared layers
 HEAD = 64
@@ -33,7 +33,7 @@ class SmallPointNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = F.relu(self.bn1(self.conv1(x.mT)))
         x = F.relu(self.bn2(self.conv2(x)))
-        x = F.relu(pool(self.bn3(self.conv3(x))))  # (N, 128); ReLU and maximum commute
+        x = F.relu(pooled_layer(x, self.conv3, self.bn3))  # (N, 128); ReLU and maximum commute
         logits: Tensor = self.fc2(F.relu(self.bn4(self.fc1(x))))
         return logits
 
