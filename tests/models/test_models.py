@@ -13,7 +13,7 @@ import ctta.models
 from ctta.models import MODELS
 from ctta.models.cifar_resnet import cifar_resnet
 
-NOT_FAMILIES = {"entry", "load", "weights", "timm_models", "torchvision_models", "huggingface_models"}
+NOT_FAMILIES = {"entry", "load", "weights", "timm_models", "torchvision_models", "huggingface_models", "pooling"}
 
 
 def on_meta(name: str) -> nn.Module:

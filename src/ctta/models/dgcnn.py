@@ -18,6 +18,7 @@ n = 32 N and not N P k: .1 % for 32 clouds.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -91,8 +92,10 @@ def edge_layer(x: Tensor, near: Tensor, conv: nn.Conv2d, norm: nn.Module, activa
 
 def neighbours(x: Tensor, k: int, block: int = BLOCK) -> Tensor:
     """The k nearest points (N, P, k) of every point of (N, P, C), itself among them, in no order; all where P < k."""
+    kind = x.device.type
     # Autocast would round distances to three digits, and near points could not be told apart.
-    with torch.no_grad(), torch.autocast(x.device.type, enabled=False):
+    exact = torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
+    with torch.no_grad(), exact:
         x = x.detach() - x.detach().mean(1, keepdim=True)  # distances stay, rounding shrinks
         squares = x.square().sum(2)[:, None]  # (N, 1, P)
         rows = max(1, block // x.shape[1])
