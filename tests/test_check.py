@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,9 +23,9 @@ from ctta.records import RunFolder
 from ctta.runner import execute
 from ctta.streams import Data, open_stream
 from ctta.validity import Expected, SourceError, expected, measure
+from needs import DATA
 from trees import truncate, write_classes
 
-SHARED = Path(__file__).parents[2] / "shared" / "data"
 SPEC = {
     "data": {"domains": ["fog", "contrast"], "images": 40, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
@@ -369,14 +368,14 @@ def test_the_hash_of_a_model():
     assert weights_hash(one.to(torch.bfloat16)) != weights_hash(tiny.network())
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data")
+@pytest.mark.skipif(not DATA.is_dir(), reason="needs the real data: set CTTA_DATA to their folder")
 def test_real_weights_on_real_images(tmp_path):
-    weights = SHARED / "weights" / "cifar10_resnet20_akamaster.th"
+    weights = DATA / "weights" / "cifar10_resnet20_akamaster.th"
     assert identify("cifar_resnet20", weights).name == "akamaster's resnet20"
     spec = {
         "data": {
             "dataset": "arrays",
-            "path": str(SHARED / "cifar10_test_first5000.npz"),
+            "path": str(DATA / "cifar10_test_first5000.npz"),
             "domains": ["fog"],
             "images": 200,
             "batch": 100,

@@ -156,8 +156,50 @@ def open_run(experiment: Experiment, folder: RunFolder, command: str = "") -> Op
 
 def run_cell(opened: Opened, cell: Cell, *, checkpoint_seconds: float = 30.0) -> Iterator[Record]:
     """One cell from where it was to its end; yields after every batch."""
-    parts = (opened.experiment, opened.folder, cell, opened.stream, opened.model, opened.problems)
-    return _run_cell(*parts, checkpoint_seconds)
+    experiment, folder, stream = opened.experiment, opened.folder, opened.stream
+    memory = PeakMemory()
+    boundaries = experiment.data.boundaries
+    adapter = make_adapter(cell, opened.model, experiment.execution, detects=boundaries == "detected")
+    path = folder.path / "checkpoints" / f"{cell.cell}.pt"
+    known = _whole_records(folder, cell.cell)
+    start, saved = 0, checkpoint.load(path)
+    if saved is not None and saved.step <= len(known):  # else records are lost: the cell begins again
+        adapter.load_state_dict(saved.state)
+        start = saved.step
+    elif experiment.source is not None:
+        adapter.prepare(source_batches(experiment.source, adapter))
+    gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
+    tell = boundaries == "told"
+    clean = experiment.measure.open(experiment.data, stream)
+    last_save = time.monotonic()
+    with folder.records_path(cell.cell).open("a") as file:
+        for record in evaluate(adapter, stream, start=start, tell=tell, gallery=gallery, clean=clean):
+            if record.step < len(known):
+                _must_equal(record, known[record.step], folder)
+            else:
+                file.write(json.dumps(asdict(record)) + "\n")
+                file.flush()
+            if time.monotonic() - last_save > checkpoint_seconds:
+                if gallery.kept:
+                    folder.write_samples(cell.cell, gallery.samples())
+                checkpoint.save(path, adapter, record.step + 1)
+                last_save = time.monotonic()
+            yield record
+    folder.write_samples(cell.cell, gallery.samples())
+    records = list(folder.records(cell.cell))
+    folder.write_done(
+        cell.cell,
+        Done(
+            batches=len(records),
+            n=sum(record.n for record in records),
+            wrong=sum(record.wrong for record in records),
+            seconds=sum(record.seconds for record in records),
+            peak_memory=memory.megabytes(),
+            valid=not opened.problems,
+            problems=opened.problems,
+        ),
+    )
+    path.unlink(missing_ok=True)
 
 
 def execute(
@@ -247,61 +289,6 @@ def _invalid(run: Run, experiment: Experiment, stream: Stream, pixels: int, clas
     wanted = expected(experiment.model, experiment.data, stream, pixels)
     off = wanted.off(SourceError(**stored), experiment.model.tolerance) if wanted and stored else ""
     return tuple(problem for problem in (beyond(stream, classes), off) if problem)
-
-
-def _run_cell(
-    experiment: Experiment,
-    folder: RunFolder,
-    cell: Cell,
-    stream: Stream,
-    model: torch.nn.Module,
-    problems: tuple[str, ...],
-    every: float,
-) -> Iterator[Record]:
-    """One cell from where it was to its end."""
-    memory = PeakMemory()
-    boundaries = experiment.data.boundaries
-    adapter = make_adapter(cell, model, experiment.execution, detects=boundaries == "detected")
-    path = folder.path / "checkpoints" / f"{cell.cell}.pt"
-    known = _whole_records(folder, cell.cell)
-    start, saved = 0, checkpoint.load(path)
-    if saved is not None and saved.step <= len(known):  # else records are lost: the cell begins again
-        adapter.load_state_dict(saved.state)
-        start = saved.step
-    elif experiment.source is not None:
-        adapter.prepare(source_batches(experiment.source, adapter))
-    gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
-    tell = boundaries == "told"
-    clean = experiment.measure.open(experiment.data, stream)
-    last_save = time.monotonic()
-    with folder.records_path(cell.cell).open("a") as file:
-        for record in evaluate(adapter, stream, start=start, tell=tell, gallery=gallery, clean=clean):
-            if record.step < len(known):
-                _must_equal(record, known[record.step], folder)
-            else:
-                file.write(json.dumps(asdict(record)) + "\n")
-                file.flush()
-            if time.monotonic() - last_save > every:
-                if gallery.kept:
-                    folder.write_samples(cell.cell, gallery.samples())
-                checkpoint.save(path, adapter, record.step + 1)
-                last_save = time.monotonic()
-            yield record
-    folder.write_samples(cell.cell, gallery.samples())
-    records = list(folder.records(cell.cell))
-    folder.write_done(
-        cell.cell,
-        Done(
-            batches=len(records),
-            n=sum(record.n for record in records),
-            wrong=sum(record.wrong for record in records),
-            seconds=sum(record.seconds for record in records),
-            peak_memory=memory.megabytes(),
-            valid=not problems,
-            problems=problems,
-        ),
-    )
-    path.unlink(missing_ok=True)
 
 
 def source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:

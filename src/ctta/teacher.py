@@ -102,17 +102,18 @@ class MeanTeacher(Adapter):
         if views == 0:
             return self.run(network, x)
         total = torch.zeros(len(x), self.classes, dtype=x.dtype, device=x.device)
-        confidence = total.new_zeros(())
+        confidence, share = total.new_zeros(()), self.config.plain
         for logits in self.run_views(network, x, views):
             total += logits
-            confidence += mean_confidence(logits)
-        mean, share = total / views, self.config.plain
+            if share == "weighed":
+                confidence += mean_confidence(logits)
+        mean = total / views
         if share == 0:
             return mean
         plain = self.run(network, x)
-        return mean.lerp(
-            plain, plain_share(mean_confidence(plain), confidence / views) if share == "weighed" else share
-        )
+        if share == "weighed":
+            return mean.lerp(plain, plain_share(mean_confidence(plain), confidence / views))
+        return mean.lerp(plain, share)
 
     def follow(self) -> None:
         """Eq. 9 of the paper: the teacher moves towards the student. After a skipped step it stays."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
 from itertools import pairwise
 from pathlib import Path
@@ -23,9 +22,9 @@ from ctta.corruptions import EXTRA, NAMES, PAPER, PRESETS, SEVERITIES, corrupt, 
 from ctta.corruptions.edges import blur_box, canny, chamfer_distance, correlate_uint8, equalise, fold
 from ctta.corruptions.frost import drawn_textures
 from ctta.errors import CttaError
+from needs import DATA
 
 ROOT = Path(__file__).resolve().parents[2]
-DATA = Path(os.environ.get("CTTA_DATA", ROOT.parent / "shared" / "data"))
 needs_data = pytest.mark.skipif(
     not (DATA / "corruption_reference.json").exists(),
     reason="needs the shared data: set CTTA_DATA to the folder with corruption_reference.json",

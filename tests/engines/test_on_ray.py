@@ -16,6 +16,7 @@ from ctta import ConfigError, engines, tables
 from ctta import experiment as experiments
 from ctta.engines import on_ray
 from ctta.records import RunFolder
+from needs import missing
 from test_runner import assert_same_runs
 
 TESTS = Path(__file__).parents[1]
@@ -27,8 +28,9 @@ SPEC = {
 MEASURED = ("seconds_per_batch", "images_per_second", "peak_memory_mb")
 
 
-@pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs ray: pip install 'ctta[test]'")
 def test_a_killed_node_changes_nothing(tmp_path):
+    if importlib.util.find_spec("ray") is None:
+        missing("needs ray: pip install 'ctta[test]'")
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
     script = TESTS / "engines" / "killed_node.py"

@@ -25,8 +25,8 @@ from ctta.errors import ConfigError, InputError, ModelError
 from ctta.models import MODELS, load
 from ctta.models.load import find
 from ctta.models.weights import read_state, rename, sha256, short
+from needs import DATA
 
-DATA = Path(os.environ.get("CTTA_DATA", Path(__file__).parents[3] / "shared" / "data"))
 State = dict[str, Tensor]
 
 

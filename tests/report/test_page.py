@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from ctta.records import RunFolder
 from ctta.report import charts, render, write
+from needs import missing
 from report.fake_run import CLASSES, METHODS, write_fake_run
 
 CHARTS = ("errors", "running", "threshold-0", "selection", "accuracy-0", "calibration-0", "calibration-4")
@@ -241,7 +241,7 @@ def address(folder: RunFolder) -> str:
 def browser() -> Iterator[Browser]:
     path = find_browser()
     if path is None:
-        (pytest.fail if os.environ.get("CTTA_REQUIRE_BROWSER") else pytest.skip)("no Chromium or Chrome on the path")
+        missing("no Chromium or Chrome on the path")
     quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=[*quiet, "--disable-sync", "--no-first-run"])

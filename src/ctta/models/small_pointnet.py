@@ -8,8 +8,6 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ctta.models.pooling import pooled_layer
-
 WIDTHS = (32, 64, 128)  # shared layers
 HEAD = 64
 
@@ -31,9 +29,12 @@ class SmallPointNet(nn.Module):
         self.fc2 = nn.Linear(HEAD, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.relu(self.bn1(self.conv1(x.mT)))
-        x = F.relu(self.bn2(self.conv2(x)))
-        x = F.relu(pooled_layer(x, self.conv3, self.bn3))  # (N, 128); ReLU and maximum commute
+        clouds, points, _ = x.shape
+        rows = x.reshape(clouds * points, 3)  # a shared layer is one matrix product
+        for conv, norm in ((self.conv1, self.bn1), (self.conv2, self.bn2), (self.conv3, self.bn3)):
+            rows = F.relu(norm(F.linear(rows, conv.weight.squeeze(2))))
+        x = rows.view(clouds, points, -1)
+        x = x.max(1).values if x.requires_grad else x.amax(1)
         logits: Tensor = self.fc2(F.relu(self.bn4(self.fc1(x))))
         return logits
 

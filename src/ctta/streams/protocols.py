@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import typing
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -129,9 +129,7 @@ class Sorted(Protocol):
     kind: Literal["sorted"] = setting("sorted", "This protocol.")
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        stream = dataset.open(data, dataset.pairs(data))
-        ordered = (Reordered(domain, np.argsort(known(domain), kind="stable")) for domain in stream.domains)
-        return replace(stream, domains=tuple(ordered))
+        return reordered(dataset, data, lambda domain, _: np.argsort(known(domain), kind="stable"))
 
 
 @dataclass(frozen=True)
@@ -147,16 +145,13 @@ class Dirichlet(Protocol):
     seed: int = setting(0, "Seed of shares and order.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        stream = dataset.open(data, dataset.pairs(data))
-        return replace(
-            stream, domains=tuple(self._bursts(domain, place) for place, domain in enumerate(stream.domains))
-        )
+        return reordered(dataset, data, self._bursts)
 
-    def _bursts(self, domain: Domain, place: int) -> Domain:
+    def _bursts(self, domain: Domain, place: int) -> Rows:
         generator, classes = np.random.default_rng((self.seed, place)), len(np.unique(known(domain)))
         slots = self.slots or classes
         shares = generator.dirichlet(np.full(slots, self.concentration), classes)
-        return Reordered(domain, spread(domain.labels, shares, generator))
+        return spread(domain.labels, shares, generator)
 
 
 @dataclass(frozen=True)
@@ -171,12 +166,9 @@ class LabelShift(Protocol):
     seed: int = setting(0, "Seed of ranks and of the samples that are kept.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        stream = dataset.open(data, dataset.pairs(data))
-        return replace(
-            stream, domains=tuple(self._shifted(domain, place) for place, domain in enumerate(stream.domains))
-        )
+        return reordered(dataset, data, self._shifted)
 
-    def _shifted(self, domain: Domain, place: int) -> Domain:
+    def _shifted(self, domain: Domain, place: int) -> Rows:
         generator = np.random.default_rng((self.seed, place))
         classes, counts = np.unique(known(domain), return_counts=True)
         kept = long_tail(counts, generator.permutation(len(classes)), self.ratio)
@@ -184,7 +176,7 @@ class LabelShift(Protocol):
             generator.permutation(np.flatnonzero(domain.labels == one))[:n]
             for one, n in zip(classes, kept, strict=True)
         ]
-        return Reordered(domain, np.sort(np.concatenate(rows)))
+        return np.sort(np.concatenate(rows))
 
 
 @dataclass(frozen=True)
@@ -376,6 +368,13 @@ class Reordered:
 
     def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
         return self.domain.load(self.rows[rows])
+
+
+def reordered(dataset: DataSet, data: Data, rows: Callable[[Domain, int], Rows]) -> Stream:
+    """The stream as it is, each domain with the rows that are given for it and its place."""
+    stream = dataset.open(data, dataset.pairs(data))
+    domains = (Reordered(domain, rows(domain, place)) for place, domain in enumerate(stream.domains))
+    return replace(stream, domains=tuple(domains))
 
 
 @dataclass(frozen=True)
