@@ -15,8 +15,8 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from ctta import DSS
+from ctta.memory import PeakMemory
 from ctta.randomness import Randomness
-from ctta.runner import PeakMemory
 from ctta.views import Views, default_views
 
 MEGABYTE = 2**20

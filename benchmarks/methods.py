@@ -33,8 +33,9 @@ from benchmarks import memory
 from benchmarks.cost_chart import draw_chart
 from benchmarks.reference_cotta import ReferenceCoTTA
 from ctta import METHODS, Adapter, Execution
+from ctta.memory import PeakMemory, keep_freed
 from ctta.models import MODELS
-from ctta.runner import PeakMemory, environment
+from ctta.runner import environment
 from ctta.teacher import MeanTeacher
 from ctta.views import default_views
 
@@ -390,6 +391,7 @@ def main(*, quick: bool = False, rounds: int | None = None, out: Path = OUT, err
     """Print the tables; write them as JSON, and the chart of cost against error beside it where errors are known."""
     console = Console(width=max(120, Console().width))
     results = []
+    keep_freed()
     for setting in SETTINGS:
         if setting.model not in MODELS:
             continue

@@ -92,6 +92,15 @@ def test_a_method_that_selects_says_what(tmp_path, model, photos):
     assert summary.answered == 10
 
 
+def test_a_method_can_look_for_changes_of_domain_itself(tmp_path, model, photos):
+    for detect, word in ((True, "detected"), (False, "hidden")):
+        plan = plan_adaptation(model, photos, method="bn_adapt", batch=5, detect=detect)
+        drain(plan, tmp_path / "p.csv", tmp_path / "run", force=True)
+        folder = RunFolder(tmp_path / "run")
+        assert folder.run().stream["boundaries"] == word
+        assert all(("boundary" in record.info) is detect for record in folder.records("bn-adapt-s0"))
+
+
 def test_what_cannot_be_read_gets_a_line(tmp_path, model, photos):
     whole = (photos / "early" / "p2.png").read_bytes()
     (photos / "early" / "p2.png").write_bytes(whole[: len(whole) // 2])

@@ -194,6 +194,9 @@ def adapt(
     batch: Annotated[int, typer.Option(help="Samples in a batch, at most.")] = 64,
     seed: Annotated[int, typer.Option(help="Seed of the method.")] = 0,
     classes: Annotated[Path | None, typer.Option(help="Names of the classes: a text file, a line each.")] = None,
+    detect: Annotated[
+        bool, typer.Option("--detect", help="Look for changes of domain, for methods that use them.")
+    ] = False,
     report: Annotated[Path | None, typer.Option(help="A folder for the records and the page.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite an earlier table and page.")] = False,
     quiet: Quiet = False,
@@ -215,6 +218,7 @@ def adapt(
         batch=batch,
         seed=seed,
         classes=classes,
+        detect=detect,
     )
     console, summary = Console(stderr=True), None
     if not quiet:

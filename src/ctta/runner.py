@@ -6,12 +6,8 @@ then are computed again and must equal the records that are there already; then 
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import json
 import platform
-import resource
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -32,6 +28,7 @@ from ctta.errors import StateError
 from ctta.execution import Execution
 from ctta.experiment import Experiment
 from ctta.forgetting import CleanSamples
+from ctta.memory import PeakMemory, keep_freed
 from ctta.methods import METHODS
 from ctta.models import weights_hash
 from ctta.records import BINS, Cell, Done, Record, Run, RunFolder, Samples
@@ -143,6 +140,7 @@ class Opened:
 
 def open_run(experiment: Experiment, folder: RunFolder, command: str = "") -> Opened:
     """Open stream and model and claim the run folder; one that holds another experiment is refused."""
+    keep_freed()
     stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
     x = next(iter(stream)).x
     with torch.no_grad():
@@ -370,27 +368,3 @@ def _processor() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
-
-
-class PeakMemory:
-    """How much memory the process took beyond what it had when this was made."""
-
-    def __init__(self) -> None:
-        gc.collect()
-        with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier cells freed goes back to the system
-        with suppress(OSError):
-            Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
-        self.start = _resident("VmRSS")
-
-    def megabytes(self) -> float:
-        return round(max(0.0, _resident("VmHWM") - self.start), 1)
-
-
-def _resident(field_name: str) -> float:
-    with suppress(OSError):
-        for line in Path("/proc/self/status").read_text().splitlines():
-            if line.startswith(field_name):
-                return float(line.split()[1]) / 1024
-    scale = 2**20 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / scale

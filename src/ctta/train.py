@@ -42,6 +42,7 @@ from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.experiment import Model, read_yaml
 from ctta.layers import Normalized, class_count
+from ctta.memory import keep_freed
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
 from ctta.randomness import Randomness, mix
 from ctta.records import write_atomically
@@ -198,6 +199,7 @@ def train(
     if out.exists():
         raise StateError(f"{out} is there already. Say --force to train it anew, or give another name.")
     out.parent.mkdir(parents=True, exist_ok=True)
+    keep_freed()
     learner = Learner(training)
     if checkpoint.is_file():
         learner.load(torch.load(checkpoint, map_location="cpu", weights_only=True), checkpoint)

@@ -34,13 +34,14 @@ from ctta import report as reports
 from ctta.adapter import Adapter, Step
 from ctta.ahead import ahead
 from ctta.errors import ConfigError, InputError, StateError
+from ctta.memory import PeakMemory, keep_freed
 from ctta.methods import METHODS
 from ctta.models import EMBEDDED_NETWORKS, find
 from ctta.models.load import PROVIDERS
 from ctta.models.weights import read_metadata
 from ctta.pictures import PICTURES, Fit, files_below, read_picture
 from ctta.records import Cell, Done, Record, Run, RunFolder
-from ctta.runner import Gallery, PeakMemory, environment, take
+from ctta.runner import Gallery, environment, take
 from ctta.streams import Batch
 from ctta.streams.embedded import fashion_mnist
 from ctta.streams.embedded_clouds import SOLIDS
@@ -219,7 +220,7 @@ class _Report:
             "domains": [[DOMAIN, 0]],
             "images": len(plan.samples),
             "batch": plan.batch,
-            "boundaries": "hidden",
+            "boundaries": "hidden" if plan.adapter.drift is None else "detected",
             "classes": list(plan.classes),
         }
         identity = hashlib.sha256(json.dumps([about, asdict(plan.cell)], sort_keys=True).encode()).hexdigest()[:16]
@@ -262,12 +263,15 @@ def plan_adaptation(
     batch: int = 64,
     seed: int = 0,
     classes: Path | str | None = None,
+    detect: bool = False,
 ) -> Plan:
     """Look at everything before the first batch; all mistakes of the settings are reported together.
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
+    `detect` says whether the method looks for changes of domain itself.
     """
+    keep_freed()
     provider, colon, _ = model.partition(":")
     own = bool(colon) and provider not in PROVIDERS
     if colon and not own:
@@ -284,11 +288,13 @@ def plan_adaptation(
     samples = open_samples(Path(path), size)
     (cell,) = made.cells((batch, *samples.shape))
     kind = METHODS[method]
-    adapter = kind(made.model.load(), kind.config_type.make(cell.config), seed=seed)
+    adapter = kind(
+        made.model.load(), kind.config_type.make(cell.config), seed=seed, boundaries="detected" if detect else "told"
+    )
     names = _class_names(model, weights, classes)
     if names and len(names) != adapter.classes:
         raise InputError(f"There are {len(names)} names of classes; the model has {adapter.classes} classes.")
-    asked = {**about, "data": {"path": str(path), "size": size, "batch": batch}}
+    asked = {**about, "data": {"path": str(path), "size": size, "batch": batch, "detect": detect}}
     return Plan(adapter, samples, cell, batch, names, asked, by_input=preset in (None, "paper"))
 
 
