@@ -316,11 +316,14 @@ class Adapter(nn.Module, ABC):
 
     # What a method uses.
 
-    def copy_source(self, *, many_passes: bool = False) -> nn.Module:
-        """A network of the method's own that starts at the source; for many passes, in the layout that is quicker."""
+    def copy_source(self, *, quick: bool = False) -> nn.Module:
+        """A network of the method's own that starts at the source; a quick one in the layout that hardware likes.
+
+        Sums in another order differ in the last digits: where public code gives the same numbers it stays as given.
+        """
         network = copy.deepcopy(self.source_model)
         self._networks.append(network)
-        if many_passes and self.execution.channels_last:
+        if quick and self.execution.channels_last:
             network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
             self._channels_last.append(network)
         return network

@@ -28,7 +28,8 @@ class Execution(Config):
         "full", "The weights' own precision; bfloat16 in passes without gradient; or bfloat16 autocast in all."
     )
     channels_last: bool = setting(
-        True, "Channels-last layout for networks that see many views of images, where their code allows it."
+        True,
+        "Channels-last layout for mean teachers, their students and what sees many views; where their code allows it.",
     )
     compile: bool = setting(False, "torch.compile; the first batches are slow, and it needs a compiler.")
     chunk: int | None = setting(None, "Views in one pass; by their size without it.", low=1)

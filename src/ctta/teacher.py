@@ -72,8 +72,7 @@ class MeanTeacher(Adapter):
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {PAPER: {}, "lean": LEAN, "weighed": WEIGHED}
 
     def build(self) -> None:
-        self.student = self.copy_source()
-        self.teacher = self.copy_source(many_passes=True)
+        self.student, self.teacher = self.copy_source(quick=True), self.copy_source(quick=True)
         self.train_on(self.student.parameters())
 
     def review(self) -> None:

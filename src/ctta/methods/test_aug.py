@@ -50,7 +50,7 @@ class TestAug(Adapter):
     }
 
     def build(self) -> None:
-        self.model = self.copy_source(many_passes=True)
+        self.model = self.copy_source(quick=True)
 
     def adapt(self, x: Tensor) -> Step:
         return Step(self.answer(x), {"views": torch.tensor(self.config.views)})
