@@ -75,6 +75,7 @@ DSS_VARIANTS: Mapping[str, tuple[str, Execution]] = {
     "DSS, autocast": ("paper", Execution(precision="autocast")),
     "DSS, lean": ("lean", Execution()),
     "DSS, lean, bfloat16": ("lean", Execution(precision="bfloat16")),
+    "DSS, lean, autocast": ("lean", Execution(precision="autocast")),
 }
 
 
@@ -94,6 +95,7 @@ GOALS = (
     Goal("views over the teacher's passes", "DSS", "views_share", 0.15),
     Goal("updates over the step", "DSS", "updates_share", 0.05),
     Goal("lean, time over the reference CoTTA's", "DSS, lean, bfloat16", "reference_ratio", 0.1),
+    Goal("lean in autocast, the same", "DSS, lean, autocast", "reference_ratio", 0.1),
 )
 
 

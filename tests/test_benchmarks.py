@@ -14,7 +14,7 @@ from benchmarks.cost_chart import draw_chart, points
 from benchmarks.reference_cotta import ReferenceCoTTA
 from networks import make_batch, make_network, make_stream
 
-LABELS = ("TENT", "EATA", "DSS", "DSS, bfloat16", "DSS, lean, bfloat16", methods.REFERENCE)
+LABELS = ("TENT", "EATA", "DSS", *methods.DSS_VARIANTS, methods.REFERENCE)
 
 
 @pytest.fixture(scope="module")
