@@ -81,6 +81,9 @@ def test_a_model_that_views_behind_a_convolution_still_works():
     expected = ctta.DSS(network, preset="cifar10", gate=1.0, views=2, execution=Execution(channels_last=False))
     for _ in range(3):
         torch.testing.assert_close(adapter(x), expected(x), atol=1e-12, rtol=1e-12)
+    moments, others = (one.optimizer.state[one.student.conv.weight] for one in (adapter, expected))
+    assert moments["exp_avg"].stride() == adapter.student.conv.weight.stride()
+    torch.testing.assert_close(moments, others, atol=1e-12, rtol=1e-12)
 
 
 class Watching(nn.Module):

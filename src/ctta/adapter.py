@@ -646,6 +646,10 @@ class Adapter(nn.Module, ABC):
         """For models whose code takes the order of values in memory for granted (`view` behind a convolution)."""
         self._channels_last.remove(network)
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        if self.optimizer is not None:  # fused kernels take it that weights and moments are laid out alike
+            for parameter in network.parameters():
+                slots = self.optimizer.state.get(parameter, {})
+                slots.update({name: value.contiguous() for name, value in slots.items()})
         layers.discard_statistics(network)
 
     def _own_tensors(self) -> list[Tensor]:
