@@ -56,6 +56,20 @@ def lines(path):
     return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
 
 
+def test_a_training_starts_from_the_weights_it_is_given(tmp_path, spec):
+    drain(spec, tmp_path / "first.safetensors")
+    spec["model"] |= {"weights": str(tmp_path / "first.safetensors")}
+    still = with_recipe(spec, epochs=1, lr=1e-12, weight_decay=0.0)
+    (tmp_path / "other.npz").write_bytes((tmp_path / "test.npz").read_bytes())
+    still["data"] |= {"path": str(tmp_path / "other.npz")}  # of another mean, which is not asked for
+    drain(still, tmp_path / "second.safetensors")
+    first, second = (load_file(tmp_path / f"{name}.safetensors") for name in ("first", "second"))
+    for name, value in first.items():
+        if "running" not in name and "tracked" not in name:
+            torch.testing.assert_close(second[name], value, atol=1e-9, rtol=0)
+    assert any(not torch.equal(second[name], value) for name, value in first.items() if "running_mean" in name)
+
+
 def test_what_is_written_is_a_model_that_has_learned(tmp_path, spec):
     states = drain(spec, tmp_path / "out" / "m.safetensors")
     assert [state.done for state in states] == list(range(1, 17)), "4 whole batches an epoch"

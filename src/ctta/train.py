@@ -51,7 +51,8 @@ from ctta.streams import problems as data_problems
 from ctta.streams.stream import Rows, to_tensor
 from ctta.teacher import calibrate_gate
 
-MEASURED = 5000  # samples that mean, standard deviation and the gate are read off
+MEASURED = 5000  # samples that mean and standard deviation are read off
+CALIBRATED = 1000  # samples that the gate is read off; they go through the network
 CHUNK = 200  # samples that are loaded at a time, where nothing is learned from them
 LOADED_AHEAD = 2  # batches
 
@@ -62,19 +63,26 @@ class Network(Config):
 
     name: str | None = setting(None, "A name from ctta.models.MODELS, 'embedded', or 'timm:...' and its like.")
     factory: str | None = setting(None, "Any network: package.module:function or file.py:function, instead of a name.")
+    weights: str | None = setting(None, "A file to start from, with its normalisation; fresh weights without it.")
     classes: int | None = setting(None, "Number of classes; the data's without it, else the network's own.", low=1)
     mean: tuple[float, ...] | None = setting(None, "Mean of the images, a channel each; measured without it.")
     std: tuple[float, ...] | None = setting(None, "Standard deviation of the same.")
 
     def build(self, classes: int | None) -> nn.Module:
-        """The network with fresh weights."""
+        """The network, with fresh weights or those of the file."""
+        if self.weights:
+            return self.source().load()
         if self.factory:
             return from_factory(self.factory)
         return find(EMBEDDED_NETWORKS.get(str(self.name), str(self.name))).build(classes)
 
     def problems(self) -> list[str]:
         """What the types alone do not tell."""
-        return Model(name=self.name, factory=self.factory, mean=self.mean, std=self.std).problems()
+        return self.source().problems()
+
+    def source(self) -> Model:
+        """The same as a model that an experiment has."""
+        return Model(self.name, self.weights, self.factory, self.mean, self.std)
 
 
 @dataclass(frozen=True)
@@ -235,9 +243,10 @@ class Learner:
         if self.batch < 2:
             raise InputError(f"There are {len(self.rows)} samples to learn from; at least 2 are needed.")
         with Randomness(self.recipe.seed, 0, torch.device("cpu")).scoped():
-            self.model = training.model.build(training.model.classes or len(self.names) or None)
+            started = training.model.build(training.model.classes or len(self.names) or None)
+        self.model = started.model if isinstance(started, Normalized) else started
         self.classes = training.model.classes or class_count(self.model) or 0
-        self.normalization = self._normalization()
+        self.normalization = self._normalization(started)
         network = Normalized(self.model, *self.normalization) if self.normalization else self.model
         self.network = network.to(self.device)
         self.optimizer = _optimizer(self.network, self.recipe)
@@ -296,7 +305,7 @@ class Learner:
             "samples": len(self.rows),
             "recipe": json.dumps(self.recipe.asdict()),
             "train_error": f"{last['error']:.2f}",
-            "gate": f"{calibrate_gate(self.network, self._plain(self.rows[:MEASURED])):.2f}",
+            "gate": f"{calibrate_gate(self.network, self._plain(self.rows[:CALIBRATED])):.2f}",
             "ctta": ctta.__version__,
             "torch": torch.__version__,
             "date": datetime.now(UTC).date().isoformat(),
@@ -388,8 +397,10 @@ class Learner:
         """Samples as they are."""
         return (x.to(self.device) for x, _ in self._load(_cut(rows, CHUNK)))
 
-    def _normalization(self) -> tuple[list[float], list[float]] | None:
-        """Mean and standard deviation of each channel, given or measured; none for clouds."""
+    def _normalization(self, started: nn.Module) -> tuple[list[float], list[float]] | None:
+        """Mean and standard deviation of each channel, the network's own, given or measured; none for clouds."""
+        if isinstance(started, Normalized):
+            return started.mean.flatten().tolist(), started.std.flatten().tolist()
         given = self.training.model
         if given.mean is not None and given.std is not None:
             return list(given.mean), list(given.std)
