@@ -14,6 +14,7 @@ import pytest
 from ctta import comparison
 from ctta.comparison import Entry, Ours
 from ctta.corruptions import CLOUD_NAMES, PAPER
+from ctta.metrics import over_seeds
 from ctta.paper import PaperRow, PaperTable, Setup
 from ctta.records import Cell, Done, Record, Run, RunFolder
 from ctta.report import render
@@ -32,6 +33,12 @@ PRINTED = PaperTable(
         PaperRow("DSS", "dss", {}, 16.0, None, {"fog": 15.0}),
     ),
 )
+
+
+def over(*errors: float) -> Value:
+    value = over_seeds(errors)
+    assert value is not None
+    return value
 
 
 def one(mean: float, sd: float | None = None) -> Value:
@@ -61,15 +68,21 @@ def test_how_far_a_mean_is(ours: Value, paper_sd: float | None, words: str) -> N
 
 def test_pairs_are_kept_reversed_or_open() -> None:
     papers = {"a": 40.0, "b": 20.0, "c": 16.0, "d": 16.0}
-    ours = {"a": one(30.0, 0.3), "b": one(30.4, 0.4), "c": one(35.0, 0.1), "d": one(20.0, 0.1)}
+    ours = {"a": over(29.7, 30, 30.3), "b": over(30.1, 31.4, 29.7), "c": over(34.9, 35, 35.1), "d": over(20, 20, 20)}
     judged = comparison.order(papers, ours)
     assert judged == {
-        ("a", "b"): "open",  # 0.4 apart, and the spread of both is 0.5
+        ("a", "b"): "open",  # by 0.4, and other seeds may turn it round: 0.4 and 1.4 less, 0.6 more
         ("a", "c"): "reversed",
         ("a", "d"): "kept",
         ("b", "c"): "reversed",
         ("b", "d"): "kept",
     }, "c and d are equal in the paper"
+
+
+def test_few_seeds_that_agree_by_chance_decide_nothing() -> None:
+    papers, ours = {"a": 2.0, "b": 1.0}, {"a": over(58.0, 58.0), "b": over(57.7, 57.9)}
+    assert comparison.order(papers, ours)["a", "b"] == "open", "0.2 apart, and 12.71 standard errors of 0.1 are 1.27"
+    assert comparison.order(papers, {**ours, "b": over(56.6, 56.8)})["a", "b"] == "kept", "1.3 apart"
 
 
 def test_equal_means_share_a_rank() -> None:

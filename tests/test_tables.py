@@ -205,7 +205,7 @@ def test_markdown(run: TinyRun) -> None:
 def test_json_is_plain_data(run: TinyRun) -> None:
     data = json.loads(json.dumps(tables.to_json(run.add("source", [5] * 4).add("dss", [1] * 4).table())))
     assert data["best"] == [["DSS"]] * 3
-    assert data["rows"][1]["mean"] == {"mean": 10.0, "sd": None, "seeds": 1}
+    assert data["rows"][1]["mean"] == {"mean": 10.0, "sd": None, "seeds": 1, "each": [10.0]}
     assert data["unit"] == "percent error"
 
 

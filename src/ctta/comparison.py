@@ -4,8 +4,9 @@ Values are compared where data, model, domains and their order are the paper's; 
 and no difference is shown. Whatever else is not as in the paper is said: size, batch, boundaries, settings. A spread is
 one standard deviation, ours over seeds and the paper's over orders where it gives one.
 
-A pair of rows is *kept* where ours are in the paper's order, *reversed* where they are not, and *open* where ours lie
-within their spread. Pairs that the paper prints as equal are not judged.
+A pair of rows is *kept* where ours are in the paper's order, *reversed* where they are not, and *open* where other
+seeds might well turn it round: where the 95 % interval of the difference has 0 in it. Pairs that the paper prints as
+equal are not judged.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ctta import paper, tables
-from ctta.metrics import Value, over_seeds
+from ctta.metrics import Value, chance, over_seeds
 from ctta.paper import ROUNDING, PaperRow, PaperTable
 from ctta.records import RunFolder, write_atomically
 from ctta.tables import ABSENT, Column, Row, Table
@@ -200,8 +201,7 @@ def order(papers: Mapping[str, float], ours: Mapping[str, Value]) -> dict[tuple[
         printed = round(papers[one] - papers[other], 1)
         if printed:
             found = ours[one].mean - ours[other].mean
-            spread = math.hypot(ours[one].sd or 0.0, ours[other].sd or 0.0)
-            near = abs(found) <= max(spread, ROUNDING)
+            near = abs(found) <= max(chance(ours[one], ours[other]), ROUNDING)
             judged[one, other] = OPEN if near else KEPT if found * printed > 0 else REVERSED
     return judged
 

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from statistics import fmean, stdev
 from typing import Literal
 
@@ -50,6 +50,7 @@ class Value:
     mean: float
     sd: float | None  # none with a single seed
     seeds: int
+    each: tuple[float, ...] = field(default=(), compare=False, repr=False)  # where it is known
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" if self.sd is None else f"{self.mean:.1f} ± {self.sd:.1f}"
@@ -60,7 +61,13 @@ def over_seeds(values: Iterable[float]) -> Value | None:
     found = list(values)
     if not found:
         return None
-    return Value(fmean(found), stdev(found) if len(found) > 1 else None, len(found))
+    return Value(fmean(found), stdev(found) if len(found) > 1 else None, len(found), tuple(found))
+
+
+def chance(one: Value, other: Value) -> float:
+    """Half the width of the interval of the difference of two means over the same seeds; 0 with a single one."""
+    differences = [left - right for left, right in zip(one.each, other.each, strict=True)]
+    return difference_over_seeds(differences).half or 0.0 if len(differences) > 1 else 0.0
 
 
 def finite_mean(values: Iterable[float | None]) -> float | None:
