@@ -107,3 +107,10 @@ def test_long_values_go_by_their_number():
         "source.images": "source.images",
         "method.lr": "lr",
     }
+
+
+def test_values_are_said_in_words() -> None:
+    assert overview.text({"kind": "recurring", "rounds": 3}) == "recurring, rounds 3"
+    assert overview.text({"kind": "drift"}) == "drift"
+    assert overview.text({"lr": 0.1, "views": [1, 2]}) == "lr 0.1, views [1, 2]"
+    assert overview.text(None) == "null"

@@ -33,7 +33,7 @@ from ctta.metrics import Value, over_seeds
 from ctta.records import RunFolder, write_atomically
 from ctta.tables import ABSENT
 
-SHORT = 28  # letters of a value that a table shows; longer ones go by their number on the axis
+SHORT = 32  # letters of a value that a table shows; longer ones go by their number on the axis
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,9 @@ def _averaged(group: Sequence[Line], over: Sequence[str]) -> Line:
 
 
 def text(value: Any) -> str:
-    """A value in words, whole: lists and mappings as JSON."""
+    """A value in words, whole; lists as JSON."""
+    if isinstance(value, Mapping):  # {"kind": "recurring", "rounds": 3}: recurring, rounds 3
+        return ", ".join(text(one) if name == "kind" else f"{name} {text(one)}" for name, one in value.items())
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
