@@ -246,6 +246,7 @@ def to_json(made: Overview) -> dict[str, Any]:
 def to_html(made: Overview) -> str:
     """One page: the summary, with a link to each point's own."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters["words"] = text
     style = Markup((files("ctta.report") / "style.css").read_text(encoding="utf-8"))  # our own file
     template = (files("ctta.report") / "sweep.html.jinja").read_text(encoding="utf-8")
     links = [f"points/{line.point}/report.html" for line in made.lines]
