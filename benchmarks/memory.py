@@ -7,7 +7,7 @@ there before it. If something else were kept, the second would be larger than th
 from __future__ import annotations
 
 import gc
-import weakref
+import threading
 from collections.abc import Iterable
 from typing import Any
 
@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from ctta import DSS
 from ctta.memory import PeakMemory
-from ctta.randomness import Randomness
-from ctta.views import Views, default_views
 
 MEGABYTE = 2**20
 
@@ -39,27 +37,32 @@ def alive() -> list[Tensor]:
     return [thing for thing in gc.get_objects() if type(thing) in (Tensor, nn.Parameter)]
 
 
-class CountedViews:
-    """Views that know how many of them were there at once."""
+class ViewsInside:
+    """How many views of a batch are on their way through a network at once."""
 
-    def __init__(self, views: Views) -> None:
-        self.views, self.most = views, 0
-        self.made: list[weakref.ref[Tensor]] = []
+    def __init__(self, network: nn.Module, batch: int) -> None:
+        self.now = self.most = 0
+        lock = threading.Lock()
 
-    def __call__(self, x: Tensor, random: Randomness) -> Tensor:
-        view = self.views(x, random)
-        self.made = [one for one in self.made if one() is not None]
-        self.made.append(weakref.ref(view))
-        self.most = max(self.most, len(self.made))
-        return view
+        def enter(_: nn.Module, inputs: tuple[Tensor]) -> None:
+            with lock:
+                self.now += len(inputs[0]) // batch
+                self.most = max(self.most, self.now)
+
+        def leave(_: nn.Module, inputs: tuple[Tensor], __: Tensor) -> None:
+            with lock:
+                self.now -= len(inputs[0]) // batch
+
+        network.register_forward_pre_hook(enter)
+        network.register_forward_hook(leave)
 
 
 def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
     """DSS after a batch: each part, all tensors and the peak, as multiples of the model's bytes; and views at once."""
     before = tensor_bytes(alive())
     peak = PeakMemory()
-    views = CountedViews(default_views(x, "batch"))
-    adapter = DSS(model, preset=DSS.preset_name(None, x.shape), views=views, **fields)
+    adapter = DSS(model, preset=DSS.preset_name(None, x.shape), **fields)
+    views = ViewsInside(adapter.teacher, len(x))
     adapter.step(x)
     megabytes = peak.megabytes()
     assert adapter.optimizer is not None
@@ -83,6 +86,7 @@ def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
         "peak": megabytes * MEGABYTE / size,
         "views": adapter.config.views,
         "views_in_a_pass": adapter.execution.views_in_a_pass(x),
+        "passes_at_once": adapter.execution.passes_at_once(x),
         "views_at_once": views.most,
         "view": tensor_bytes([x]) / size,
     }
@@ -97,8 +101,8 @@ def show(result: dict[str, Any]) -> Table:
     table.add_section()
     table.add_row("sum of these", f"{result['held']:.3f}")
     table.add_row("all tensors alive after a batch", f"{result['alive']:.3f}")
-    most, together = result["views_at_once"], result["views_in_a_pass"]
-    text = f"views at once: {most} of {result['views']} ({together} in a pass)"
+    most, together, lanes = (result[name] for name in ("views_at_once", "views_in_a_pass", "passes_at_once"))
+    text = f"views at once: {most} of {result['views']} ({together} in a pass, {lanes} side by side)"
     table.add_row(text, f"{most * result['view']:.3f}")
     table.add_row("peak within a batch, activations and all", f"{result['peak']:.3f}")
     return table

@@ -67,10 +67,12 @@ def test_layers_that_look_across_the_batch_in_their_own_way_are_not_grouped():
 
 
 def test_chunks_go_by_size():
-    execution = Execution()
+    execution = Execution(lanes=2)
     assert execution.views_in_a_pass(torch.empty(200, 3, 32, 32)) == 1
-    assert execution.views_in_a_pass(torch.empty(2, 3, 32, 32)) == CHUNK_CPU // 6144
-    assert Execution(chunk=5).views_in_a_pass(torch.empty(200, 3, 32, 32)) == 5
+    assert execution.views_in_a_pass(torch.empty(2, 3, 32, 32)) == CHUNK_CPU // 6144 // 2
+    assert Execution(chunk=5, lanes=1).views_in_a_pass(torch.empty(200, 3, 32, 32)) == 5
+    assert Execution(chunk=6, lanes=3).views_in_a_pass(torch.empty(200, 3, 32, 32)) == 2
+    assert Execution(chunk=1).passes_at_once(torch.empty(2, 3, 32, 32)) == 1
 
 
 def test_a_model_that_views_behind_a_convolution_still_works():

@@ -9,11 +9,13 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
+import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -24,6 +26,7 @@ from ctta.config import Config, setting
 from ctta.drift import Detector, Look
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.execution import Execution, compiled
+from ctta.lanes import side_by_side
 from ctta.randomness import Randomness
 from ctta.views import Draw, ViewKind, Views, default_views
 
@@ -165,6 +168,7 @@ class Adapter(nn.Module, ABC):
         self.optimizer = None
         self._networks: list[nn.Module] = []
         self._channels_last: list[nn.Module] = []
+        self._alone: list[nn.Module] = []  # networks whose views go one after the other
         self._lock = threading.Lock()
         self._current: _Turn | None = None
 
@@ -352,12 +356,9 @@ class Adapter(nn.Module, ABC):
         turn = self._turn
         if self.execution.compile and not compiled(network):
             network.compile()
-        # A model may change its input in place, and the batch is needed again.
         quick = x.dim() == 4 and network in self._channels_last
-        given = x.clone(memory_format=torch.channels_last if quick else torch.contiguous_format)
         try:
-            with self.execution.scope(x.device, grad=grad):
-                logits = network(given)
+            logits = self._pass(network, x, quick=quick, grad=grad)
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
@@ -381,16 +382,21 @@ class Adapter(nn.Module, ABC):
 
     def run_views(self, network: nn.Module, x: Tensor, count: int) -> Iterator[Tensor]:
         """Logits of `count` views of the batch, without gradient; each view is normalised with its own statistics."""
-        together = self.execution.views_in_a_pass(x)
-        if together == 1 or self.execution.compile or not layers.can_group(network):
-            for view in self.make_views(x, count):
-                yield self.run(network, view)
-            return
-        views = self.make_views(x, count)
-        for size in (min(together, count - start) for start in range(0, count, together)):
-            with layers.grouped_statistics(network, size):
-                logits = self.run(network, torch.cat(list(itertools.islice(views, size))))
-            yield from logits.chunk(size)
+        together = lanes = 1
+        if not self.execution.compile and layers.can_group(network):
+            lanes = min(count, self.execution.passes_at_once(x))
+            together = min(self.execution.views_in_a_pass(x), math.ceil(count / lanes))
+        if lanes > 1 and network not in self._alone:
+            answers = self._run_side_by_side(network, x, count, together, lanes)
+            if answers is not None:
+                yield from answers
+                return
+        for chunk in self._chunks(x, count, together):
+            views = len(chunk) // len(x)
+            with layers.grouped_statistics(network, views):
+                logits = self.run(network, chunk)
+            del chunk  # before the next is made
+            yield from logits.chunk(views)
 
     def find_head(self) -> int:
         """Settle which layer is the head; gives how many features go into it."""
@@ -641,6 +647,52 @@ class Adapter(nn.Module, ABC):
         if self.drift is not None:
             self._turn.look = look = self.drift.look(x)
             self._turn.pending.append(look.boundary)
+
+    def _pass(self, network: nn.Module, x: Tensor, *, quick: bool, grad: bool = False) -> Any:
+        # A model may change its input in place, and the batch is needed again.
+        given = x.clone(memory_format=torch.channels_last if quick else torch.contiguous_format)
+        with self.execution.scope(x.device, grad=grad):
+            return network(given)
+
+    def _chunks(self, x: Tensor, count: int, together: int) -> Iterator[Tensor]:
+        """Views of the batch, as many in one tensor as go through a network together."""
+        views = self.make_views(x, count)
+        for start in range(0, count, together):
+            yield torch.cat(list(itertools.islice(views, min(together, count - start))))
+
+    def _run_side_by_side(
+        self, network: nn.Module, x: Tensor, count: int, together: int, lanes: int
+    ) -> list[Tensor] | None:
+        """The logits of all views, made in threads. None, and all as before, where it takes one pass after the other:
+
+        where the network draws random numbers, whose order would be chance; and where it fails, so that `run` finds out
+        what there is to say or to do about it.
+        """
+        generators = (self.random.host, torch.default_generator)
+        before = [generator.get_state() for generator in generators]
+        quick = x.dim() == 4 and network in self._channels_last
+
+        def work(twin: nn.Module, chunk: Tensor) -> tuple[Tensor, ...]:
+            views = len(chunk) // len(x)
+            with layers.grouped_statistics(twin, views):
+                logits = self._pass(twin, chunk, quick=quick)
+            if logits.shape != (len(chunk), self.classes):
+                raise ModelError(f"Logits of shape {tuple(logits.shape)}.")
+            return tuple(logits.to(x.dtype).chunk(views))
+
+        # A model may keep something in its attributes while it runs, so each lane has one of its own.
+        twins = [network, *(layers.twin(network) for _ in range(lanes - 1))]
+        try:
+            made = side_by_side([partial(work, twin) for twin in twins], self._chunks(x, count, together))
+        except Exception:
+            made = None
+        if made is None or not torch.equal(generators[1].get_state(), before[1]):
+            self._alone.append(network)
+            for generator, state in zip(generators, before, strict=True):
+                generator.set_state(state)
+            return None
+        self._turn.forwards += count * len(x)
+        return [logits for answers in made for logits in answers]
 
     def _lay_out_as_given(self, network: nn.Module) -> None:
         """For models whose code takes the order of values in memory for granted (`view` behind a convolution)."""

@@ -18,6 +18,8 @@ from ctta.config import Config, setting
 # Values in a chunk of views: enough to keep the processor busy, few enough to stay in its cache.
 CHUNK_CPU = 2**18
 CHUNK_ACCELERATOR = 2**25
+# Values in the batches that are on their way through a CPU at the same time, which bounds what the passes hold.
+SIDE_BY_SIDE = 2**22
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,12 @@ class Execution(Config):
         "Channels-last layout for mean teachers, their students and what sees many views; where their code allows it.",
     )
     compile: bool = setting(False, "torch.compile; the first batches are slow, and it needs a compiler.")
-    chunk: int | None = setting(None, "Views in one pass; by their size without it.", low=1)
+    chunk: int | None = setting(
+        None, "Views on their way through a network at a time; by their size without it.", low=1
+    )
+    lanes: int | None = setting(
+        None, "Passes of views side by side on a CPU; by their size and the number of threads without it.", low=1
+    )
 
     @contextmanager
     def scope(self, device: torch.device, *, grad: bool) -> Iterator[None]:
@@ -45,10 +52,18 @@ class Execution(Config):
             else:
                 yield
 
+    def passes_at_once(self, x: Tensor) -> int:
+        """How many passes of views of this batch go side by side."""
+        # What the caller's own autocast says holds in the caller's thread alone.
+        if x.device.type != "cpu" or self.compile or torch.is_autocast_enabled("cpu"):
+            return 1
+        threads = torch.get_num_threads()
+        return self.lanes or max(1, min(threads, self.chunk or threads, SIDE_BY_SIDE // x.numel()))
+
     def views_in_a_pass(self, x: Tensor) -> int:
         """How many views of this batch go through a network together."""
         limit = CHUNK_CPU if x.device.type == "cpu" else CHUNK_ACCELERATOR
-        return self.chunk or max(1, limit // x.numel())
+        return max(1, (self.chunk or limit // x.numel()) // self.passes_at_once(x))
 
 
 def compiled(network: nn.Module) -> bool:

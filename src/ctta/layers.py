@@ -10,6 +10,7 @@ Statistics of a BatchNorm layer come in four kinds. None of them loses the sourc
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -220,6 +221,11 @@ def discard_statistics(module: nn.Module) -> None:
             hook.seen.clear()
 
 
+def twin(module: nn.Module) -> nn.Module:
+    """A module of its own with the same tensors."""
+    return copy.deepcopy(module, {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
+
+
 def can_group(module: nn.Module) -> bool:
     """Whether `grouped_statistics` knows every layer of the network that looks across the batch."""
     norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
@@ -230,7 +236,7 @@ def can_group(module: nn.Module) -> bool:
 @contextmanager
 def grouped_statistics(module: nn.Module, groups: int) -> Iterator[None]:
     """Inside the block a batch is `groups` batches one after the other, each normalised as if it came alone."""
-    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)] if groups > 1 else []
     norms = [layer for layer in norms if layer.training or layer.running_mean is None]
     try:
         for layer in norms:
