@@ -4,7 +4,8 @@ All of it in one process, in turns, on random weights. A plain pass is float32, 
 is timed before each turn, so that both sides of a ratio see the same machine. A turn makes a fresh adapter and steps
 it, again and again while `PATIENCE` lasts; the first step only warms up, unless it is the only one.
 
-Mean teachers run with the gate open, so that they make all their views. Their columns:
+Mean teachers run with the gate open, so that they make all their views; those that ask the source are to ask it. Their
+columns:
 
     / 33         time over that of 33 plain passes, one for each of 32 views and one for the student
     views %      time spent on making views, over that of the teacher's passes
@@ -187,14 +188,16 @@ def adapter_subject(
     kind: type[Adapter],
     model: nn.Module,
     x: Tensor,
-    views: int,
+    views: int | None,
     variant: str = "paper",
     execution: Execution | None = None,
 ) -> Subject:
-    """A method under the stopwatch. The number of views is the paper's variant's; others bring their own."""
+    """A method under the stopwatch. Without a number of views, the variant's own."""
     preset = kind.preset_name(variant, x.shape)
-    fields: dict[str, Any] = {"gate": OPEN} if issubclass(kind, MeanTeacher) else {}
-    if variant == "paper" and hasattr(kind.config_type, "views"):
+    fields: dict[str, Any] = {}
+    if issubclass(kind, MeanTeacher) and kind.preset_fields(preset)["gate"] < 1:
+        fields["gate"] = OPEN
+    if views is not None and hasattr(kind.config_type, "views"):
         fields["views"] = views
     adapter = kind(model, preset=preset, execution=execution, **fields)
     adapter.prepare([(x, torch.arange(len(x)) % adapter.classes)] * 2)
@@ -232,8 +235,9 @@ def reference_subject(model: nn.Module, x: Tensor, views: int) -> Subject:
 def subjects(model: nn.Module, x: Tensor, views: int) -> dict[str, tuple[str, Make]]:
     """The method's name and how to make it afresh, by label: all methods, variants of DSS, the reference for images."""
 
-    def maker(kind: type[Adapter], *variant: Any) -> tuple[str, Make]:
-        return kind.name, lambda: adapter_subject(kind, model, x, views, *variant)
+    def maker(kind: type[Adapter], variant: str = "paper", execution: Execution | None = None) -> tuple[str, Make]:
+        own = views if variant == "paper" else None
+        return kind.name, lambda: adapter_subject(kind, model, x, own, variant, execution)
 
     made = {kind.title: maker(kind) for kind in METHODS.values()}
     made |= {label: maker(METHODS["dss"], *variant) for label, variant in DSS_VARIANTS.items()}

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import ctta
-from benchmarks import memory, methods
+from benchmarks import curve, memory, methods
 from benchmarks.cost_chart import draw_chart, points
 from benchmarks.reference_cotta import ReferenceCoTTA
 from networks import make_batch, make_network, make_stream
@@ -77,8 +77,8 @@ def test_rows_count_passes_and_take_ratios(measured: dict):
     rows = {row["label"]: row for row in measured["rows"]}
     assert list(rows) == list(LABELS)
     passes = {label: (row["forwards"], row["backwards"]) for label, row in rows.items()}
-    # DSS: student, source and 3 views; lean: 7 views and the plain batch. Public code: the plain batch always.
-    expected = [(1, 1), (1, 1), (5, 1), (5, 1), (5, 1), (10, 1), (10, 1), (10, 1), (6, 1)]
+    # DSS: student, source and 3 views; lean: student, 4 views and the plain batch. Public code: the plain batch always.
+    expected = [(1, 1), (1, 1), (5, 1), (5, 1), (5, 1), (6, 1), (6, 1), (6, 1), (6, 1)]
     assert passes == dict(zip(LABELS, expected, strict=True))
     for label, row in rows.items():
         assert row["forward_ratio"] == pytest.approx(row["seconds"] / measured["plain_seconds"])
@@ -158,3 +158,24 @@ def test_chart_refuses_another_table(tmp_path):
     table.write_text("preset,corruption\ncifar,fog\n")
     with pytest.raises(SystemExit, match="no columns 'label' and 'mean'"):
         points([], table)
+
+
+def test_the_curve_puts_errors_beside_times(tmp_path, monkeypatch):
+    network, x = make_network("image_bn").eval(), make_batch("image_bn", 8, 0)
+    monkeypatch.setattr(curve, "random_model", lambda name: network)
+    monkeypatch.setattr(curve, "random_batch", lambda shape: x)
+    table = tmp_path / "errors.csv"
+    table.write_text("label,mean,mean sd\nlean 2,21.5,0.20\npaper 3,22.5,0.10\n")
+    curves = (
+        curve.Curve("a network", "any", table, rounds=1),
+        curve.Curve("nobody ran it", "any", tmp_path / "none.csv", rounds=1),
+    )
+    curve.main(out=tmp_path, curves=curves)
+    found = json.loads((tmp_path / "lean_curve.json").read_text())["curves"]
+    assert list(found) == ["a network"]
+    lean, paper = found["a network"]
+    assert (lean["kind"], lean["error"], lean["deviation"]) == ("lean", 21.5, 0.2)
+    assert (paper["kind"], paper["error"]) == ("paper", 22.5)
+    assert lean["forward_ratio"] > 0
+    assert paper["reference_ratio"] > 0
+    assert (tmp_path / "lean_curve.png").stat().st_size > 10_000

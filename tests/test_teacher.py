@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import ctta
 from ctta import ConfigError
+from ctta.randomness import Randomness
 from ctta.teacher import LEAN, plain_share
 
 
@@ -57,15 +59,15 @@ def test_a_variant_goes_by_the_input_and_joins_any_preset():
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
     small, large = torch.rand(2, 3, 32, 32), torch.rand(2, 3, 80, 80)
     for x, base in ((small, "cifar10"), (large, "imagenet")):
-        adapter = ctta.DSS(model, preset="lean", gate=0.0)
+        adapter = ctta.DSS(model, preset="lean")
         adapter(x)
         assert adapter.preset == f"{base}+lean"
-        assert adapter.config.asdict() == {**ctta.DSS(model, preset=base, gate=0.0).config.asdict(), **LEAN}
+        assert adapter.config.asdict() == {**ctta.DSS(model, preset=base).config.asdict(), **LEAN}
         adapter.reset()
         adapter(x)
         assert adapter.preset == f"{base}+lean"
     named = ctta.DSS(model, preset="cifar100+lean", views=3)
-    assert (named.config.gate, named.config.views, named.config.draw) == (0.72, 3, "sample")
+    assert (named.config.restore, named.config.gate, named.config.views, named.config.draw) == (0.01, 1.0, 3, "sample")
     assert ctta.DSS(model, preset="paper").config == ctta.DSS(model).config
 
 
@@ -75,3 +77,29 @@ def test_unknown_presets(name):
         ctta.DSS(nn.Linear(3, 4), preset=name)
     with pytest.raises(ConfigError, match="has no preset 'lean'"):
         ctta.Source(nn.Linear(3, 4), preset="lean")
+
+
+def test_every_second_draw_is_the_opposite_of_the_one_before():
+    first, opposite, third, fourth = itertools.islice(Randomness(1, 2, torch.device("cpu")).opposites(), 4)
+    drawn = [one.uniform(-2.0, 6.0, 5) for one in (first, opposite, third, fourth)]
+    torch.testing.assert_close(drawn[0] + drawn[1], torch.full((5,), 4.0, dtype=torch.float64))
+    torch.testing.assert_close(drawn[2] + drawn[3], torch.full((5,), 4.0, dtype=torch.float64))
+    assert not torch.equal(drawn[0], drawn[2])
+    plain = Randomness(1, 2, torch.device("cpu"))
+    assert torch.equal(plain.uniform(-2.0, 6.0, 5), drawn[0])
+    more = opposite.uniform(0.0, 1.0, 3)  # nothing is left to be the opposite of
+    assert ((more >= 0) & (more <= 1)).all()
+
+
+def test_opposite_views_are_mirrored_and_not():
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    model = nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 5))
+    flips: list[Tensor] = []
+
+    def flip_only(batch: Tensor, random: Randomness) -> Tensor:
+        flips.append(random.uniform(0, 1, len(batch)) < 0.5)
+        return batch
+
+    ctta.CoTTA(model, preset="cifar10", gate=1.0, views=flip_only, opposite=True).step(x)
+    assert len(flips) == 32
+    assert all(torch.equal(one, ~other) for one, other in zip(flips[::2], flips[1::2], strict=True))

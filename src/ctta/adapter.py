@@ -513,8 +513,9 @@ class Adapter(nn.Module, ABC):
         """`count` views of the batch, one at a time."""
         maker = self._view_maker(x, kind)
         assert maker is not None
-        for _ in range(count):
-            yield maker(x, self.random)
+        paired = getattr(self.config, "opposite", False)
+        for random in itertools.islice(self.random.opposites() if paired else itertools.repeat(self.random), count):
+            yield maker(x, random)
 
     # State.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -34,6 +35,17 @@ class Randomness:
         """`count` draws from U(low, high), made on the host in double precision."""
         return torch.empty(count, dtype=torch.float64, device="cpu").uniform_(low, high, generator=self.host)
 
+    def opposites(self) -> Iterator[Randomness]:
+        """This randomness again and again, where every second turn draws the opposite of the one before it.
+
+        Opposite is what lies as far from the other end: a turn to the left for one to the right, mirrored for not. What
+        two such views get wrong in opposite ways is gone from their average. Noise that fills tensors is drawn afresh.
+        """
+        while True:
+            first = _Remembered(self)
+            yield first
+            yield _Opposite(self, first.drawn)
+
     @contextmanager
     def scoped(self) -> Iterator[None]:
         """For models that draw from the global generators: inside they follow the seed, after it they are as before."""
@@ -43,3 +55,28 @@ class Randomness:
             if cuda:
                 torch.cuda.default_generators[self.place.index].manual_seed(self.seed)
             yield
+
+
+class _Remembered(Randomness):
+    """Draws from the generators of another, and knows what it drew."""
+
+    def __init__(self, random: Randomness) -> None:
+        vars(self).update(vars(random))
+        self.drawn: deque[torch.Tensor] = deque()
+
+    def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
+        self.drawn.append(super().uniform(low, high, count))
+        return self.drawn[-1].clone()
+
+
+class _Opposite(Randomness):
+    """Gives the opposite of what was drawn; where there is nothing of that size, a draw of its own."""
+
+    def __init__(self, random: Randomness, drawn: deque[torch.Tensor]) -> None:
+        vars(self).update(vars(random))
+        self.drawn = drawn
+
+    def uniform(self, low: float, high: float, count: int) -> torch.Tensor:
+        if self.drawn and len(self.drawn[0]) == count:
+            return low + high - self.drawn.popleft()
+        return super().uniform(low, high, count)

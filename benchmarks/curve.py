@@ -1,0 +1,137 @@
+"""What a number of views costs and what it brings: time a batch over a plain pass, beside the error of two tables.
+
+Times are measured here, as `benchmarks.methods` does it: on random weights, bfloat16 passes without gradient, in turns.
+Errors are read from tables of `experiments/lean_curve_*.yaml`, by label ("lean 4": lean's way, four views).
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.methods import (
+    REFERENCE,
+    Make,
+    adapter_subject,
+    measure,
+    random_batch,
+    random_model,
+    reference_subject,
+)
+from ctta import DSS, Execution
+from ctta.memory import keep_freed
+from ctta.runner import environment
+
+RESULTS = Path("results")
+OUT = Path("runs/bench")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A network, and the table with the errors."""
+
+    title: str
+    model: str
+    errors: Path
+    rounds: int
+
+
+CURVES = (
+    Curve("CIFAR-10, ResNet-20", "cifar_resnet20", RESULTS / "lean_curve_cifar10.csv", rounds=3),
+    Curve("CIFAR-100, ResNet-56", "cifar100_resnet56_b", RESULTS / "lean_curve_cifar100.csv", rounds=1),
+)
+
+
+def errors_of(table: Path) -> dict[str, tuple[float, float | None]]:
+    """Mean error of each label, and its deviation over seeds."""
+    with table.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    return {row["label"]: (float(row["mean"]), float(row["mean sd"]) if row.get("mean sd") else None) for row in rows}
+
+
+def time_curve(curve: Curve, labels: list[str], batch: int) -> dict[str, dict[str, Any]]:
+    """A row of measurements for each label."""
+    model, x = random_model(curve.model), random_batch((batch, 3, 32, 32))
+    execution = Execution(precision="bfloat16")
+
+    def maker(variant: str, views: int) -> Callable[[], Any]:
+        return lambda: adapter_subject(DSS, model, x, views, variant, execution)
+
+    made: dict[str, tuple[str, Make]] = {REFERENCE: ("cotta", lambda: reference_subject(model, x, 32))}
+    made |= {label: ("dss", maker(label.split()[0], int(label.split()[1]))) for label in labels}
+    measured = measure(made, model, x, rounds=curve.rounds, views=32)
+    return {row["label"]: row for row in measured["rows"]}
+
+
+def show(title: str, rows: list[Mapping[str, Any]]) -> Table:
+    """Error and time of each number of views."""
+    table = Table("views", "error %", "x plain", "/ public", title=title)
+    for row in rows:
+        table.add_row(
+            row["label"], f"{row['error']:.2f}", f"{row['forward_ratio']:.1f}", f"{row['reference_ratio']:.3f}"
+        )
+    return table
+
+
+def draw(curves: Mapping[str, list[Mapping[str, Any]]], folder: Path) -> list[Path]:
+    """Error against time, a panel a network; to the better at the lower left."""
+    figure = Figure(figsize=(9, 4), layout="constrained")
+    for axes, (title, rows) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
+        for kind, colour in (("lean", "tab:red"), ("paper", "tab:blue")):
+            points = sorted((row["forward_ratio"], row["error"], row["label"]) for row in rows if row["kind"] == kind)
+            axes.plot(
+                [time for time, _, _ in points], [error for _, error, _ in points], "o-", color=colour, label=kind
+            )
+            for time, error, label in points:
+                axes.annotate(label.split()[1], (time, error), xytext=(4, 4), textcoords="offset points", fontsize=8)
+        axes.set_xscale("log")
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel("time a batch, in plain forward passes")
+        axes.set_ylabel("mean error, %")
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8)
+    paths = [folder / f"lean_curve.{kind}" for kind in ("svg", "png")]
+    for path in paths:
+        figure.savefig(path, dpi=150)
+    return paths
+
+
+def main(*, batch: int = 200, out: Path = OUT, curves: tuple[Curve, ...] = CURVES) -> None:
+    """Measure, print, and write the JSON and the chart."""
+    console, found = Console(), dict[str, list[dict[str, Any]]]()
+    keep_freed()
+    for curve in curves:
+        if not curve.errors.is_file():
+            console.print(f"{curve.title}: there is no {curve.errors}, so there is nothing to put beside the times.")
+            continue
+        errors = errors_of(curve.errors)
+        times = time_curve(curve, list(errors), batch)
+        found[curve.title] = [
+            {
+                "label": label,
+                "kind": label.split()[0],
+                "error": error,
+                "deviation": deviation,
+                **{name: times[label][name] for name in ("forward_ratio", "reference_ratio", "seconds")},
+            }
+            for label, (error, deviation) in errors.items()
+        ]
+        console.print(show(curve.title, list(found[curve.title])))
+    if found:
+        out.mkdir(parents=True, exist_ok=True)
+        document = {"environment": environment(), "batch": batch, "curves": found}
+        (out / "lean_curve.json").write_text(json.dumps(document, indent=1) + "\n")
+        paths = draw(found, out)
+        console.print(f"Written: {', '.join(str(path) for path in (out / 'lean_curve.json', *paths))}")
+
+
+if __name__ == "__main__":
+    main()
