@@ -88,6 +88,20 @@ def test_a_model_that_views_behind_a_convolution_still_works():
     torch.testing.assert_close(moments, others, atol=1e-12, rtol=1e-12)
 
 
+@pytest.mark.parametrize("layout", [False, True])
+def test_a_state_given_to_another_adapter_goes_on_there_as_here(layout):
+    network = make_network("image_bn").double()
+    settings = {"preset": "cifar10", "gate": 1.0, "views": 2, "lr": 1e-2}
+    here = ctta.DSS(network, execution=Execution(channels_last=False), **settings)
+    there = ctta.DSS(network, execution=Execution(channels_last=layout), **settings)
+    batches = [make_batch("image_bn", 8, seed).double() for seed in range(5)]
+    for x in batches[:3]:
+        here(x)
+    there.load_state_dict(here.state_dict())
+    for x in batches[3:]:
+        torch.testing.assert_close(there(x), here(x), atol=1e-10, rtol=1e-10)
+
+
 class Watching(nn.Module):
     """Notes what its passes were like."""
 

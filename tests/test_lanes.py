@@ -85,7 +85,7 @@ def test_networks_that_keep_things_and_networks_that_draw(kind):
     network = kind().double()
     made = adapter(network, 3)
     torch.testing.assert_close(answers(made), answers(adapter(network, 1)), atol=1e-12, rtol=1e-12)
-    assert (made.teacher in made._alone) == (kind is Drawing)
+    assert (made.teacher in made._passes.alone) == (kind is Drawing)
 
 
 def test_after_a_reset_the_answers_are_the_same():

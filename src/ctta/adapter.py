@@ -9,13 +9,11 @@ from __future__ import annotations
 import copy
 import itertools
 import logging
-import math
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -25,8 +23,8 @@ from ctta import layers
 from ctta.config import Config, setting
 from ctta.drift import Detector, Look
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
-from ctta.execution import Execution, compiled
-from ctta.lanes import side_by_side
+from ctta.execution import Execution
+from ctta.passes import Passes
 from ctta.randomness import Randomness
 from ctta.views import Draw, ViewKind, Views, default_views
 
@@ -154,7 +152,6 @@ class Adapter(nn.Module, ABC):
         super().__init__()
         if boundaries not in ("told", "detected"):
             raise ConfigError(f"boundaries must be 'told' or 'detected'. Got {boundaries!r} instead.")
-        self.execution = execution or Execution()
         if isinstance(views, int):
             fields["views"], views = views, None
         self.views = views
@@ -167,8 +164,6 @@ class Adapter(nn.Module, ABC):
         self.prepared = False
         self.optimizer = None
         self._networks: list[nn.Module] = []
-        self._channels_last: list[nn.Module] = []
-        self._alone: list[nn.Module] = []  # networks whose views go one after the other
         self._lock = threading.Lock()
         self._current: _Turn | None = None
 
@@ -186,6 +181,7 @@ class Adapter(nn.Module, ABC):
                     "GroupNorm, InstanceNorm, RMSNorm). Use a method that trains all parameters, such as 'cotta' or "
                     "'dss', or give it a model with norm layers."
                 )
+            self._passes = Passes(execution or Execution(), self.classes, self._align_moments)
             layers.forget_between_passes(self.source_model)
             layers.install_statistics(self.source_model, self.statistics, self.batch_share)
             device, _ = self.placement
@@ -327,9 +323,8 @@ class Adapter(nn.Module, ABC):
         """
         network = copy.deepcopy(self.source_model)
         self._networks.append(network)
-        if quick and self.execution.channels_last:
-            network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-            self._channels_last.append(network)
+        if quick:
+            self._passes.lay_out(network)
         return network
 
     def train_on(self, parameters: Iterable[nn.Parameter]) -> None:
@@ -354,49 +349,15 @@ class Adapter(nn.Module, ABC):
     def run(self, network: nn.Module, x: Tensor, *, grad: bool = False) -> Tensor:
         """The one door for every network pass. `grad` says whether a graph is wanted."""
         turn = self._turn
-        if self.execution.compile and not compiled(network):
-            network.compile()
-        quick = x.dim() == 4 and network in self._channels_last
-        try:
-            logits = self._pass(network, x, quick=quick, grad=grad)
-        except torch.OutOfMemoryError:
-            raise
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            if quick and "view size is not compatible" in str(error):
-                self._lay_out_as_given(network)
-                return self.run(network, x, grad=grad)
-            raise _explained(error, x) from error
+        logits = self._passes.run(network, x, grad=grad)
         turn.forwards += len(x)
-        if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
-            shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-            raise ModelError(
-                f"The model must map {tuple(x.shape)} to logits of shape ({len(x)}, classes). It gave {shape}. Wrap it "
-                "so that forward returns the logits alone."
-            )
-        if logits.shape[1] != self.classes:
-            raise ModelError(
-                f"The model gave {logits.shape[1]} classes, but its last linear layer says {self.classes}. "
-                f"Pass classes={logits.shape[1]}."
-            )
-        return logits.to(x.dtype)
+        return logits
 
     def run_views(self, network: nn.Module, x: Tensor, count: int) -> Iterator[Tensor]:
         """Logits of `count` views of the batch, without gradient; each view is normalised with its own statistics."""
-        together = lanes = 1
-        if not self.execution.compile and layers.can_group(network):
-            lanes = min(count, self.execution.passes_at_once(x))
-            together = min(self.execution.views_in_a_pass(x), math.ceil(count / lanes))
-        if lanes > 1 and network not in self._alone:
-            answers = self._run_side_by_side(network, x, count, together, lanes)
-            if answers is not None:
-                yield from answers
-                return
-        for chunk in self._chunks(x, count, together):
-            views = len(chunk) // len(x)
-            with layers.grouped_statistics(network, views):
-                logits = self.run(network, chunk)
-            del chunk  # before the next is made
-            yield from logits.chunk(views)
+        for logits in self._passes.run_views(network, x, count, self.make_views, self.random):
+            self._turn.forwards += len(x)
+            yield logits
 
     def find_head(self) -> int:
         """Settle which layer is the head; gives how many features go into it."""
@@ -472,6 +433,11 @@ class Adapter(nn.Module, ABC):
             self._turn.idle = skip & finite
 
     @property
+    def execution(self) -> Execution:
+        """How networks are run."""
+        return self._passes.execution
+
+    @property
     def trained(self) -> list[nn.Parameter]:
         """The parameters that learn."""
         if self.optimizer is None:
@@ -534,7 +500,9 @@ class Adapter(nn.Module, ABC):
         self._fit(state)
         self.seed, self.batches, self.prepared = state["seed"], state["batches"], state["prepared"]
         if self.optimizer is not None:
-            self.optimizer.load_state_dict(state["optimizer"])
+            # Copied, as weights are: the optimiser would go on with the tensors of the adapter that gave its state.
+            self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+            self._align_moments()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
@@ -649,61 +617,13 @@ class Adapter(nn.Module, ABC):
             self._turn.look = look = self.drift.look(x)
             self._turn.pending.append(look.boundary)
 
-    def _pass(self, network: nn.Module, x: Tensor, *, quick: bool, grad: bool = False) -> Any:
-        # A model may change its input in place, and the batch is needed again.
-        given = x.clone(memory_format=torch.channels_last if quick else torch.contiguous_format)
-        with self.execution.scope(x.device, grad=grad):
-            return network(given)
-
-    def _chunks(self, x: Tensor, count: int, together: int) -> Iterator[Tensor]:
-        """Views of the batch, as many in one tensor as go through a network together."""
-        views = self.make_views(x, count)
-        for start in range(0, count, together):
-            yield torch.cat(list(itertools.islice(views, min(together, count - start))))
-
-    def _run_side_by_side(
-        self, network: nn.Module, x: Tensor, count: int, together: int, lanes: int
-    ) -> list[Tensor] | None:
-        """The logits of all views, made in threads. None, and all as before, where it takes one pass after the other:
-
-        where the network draws random numbers, whose order would be chance; and where it fails, so that `run` finds out
-        what there is to say or to do about it.
-        """
-        generators = (self.random.host, torch.default_generator)
-        before = [generator.get_state() for generator in generators]
-        quick = x.dim() == 4 and network in self._channels_last
-
-        def work(twin: nn.Module, chunk: Tensor) -> tuple[Tensor, ...]:
-            views = len(chunk) // len(x)
-            with layers.grouped_statistics(twin, views):
-                logits = self._pass(twin, chunk, quick=quick)
-            if logits.shape != (len(chunk), self.classes):
-                raise ModelError(f"Logits of shape {tuple(logits.shape)}.")
-            return tuple(logits.to(x.dtype).chunk(views))
-
-        # A model may keep something in its attributes while it runs, so each lane has one of its own.
-        twins = [network, *(layers.twin(network) for _ in range(lanes - 1))]
-        try:
-            made = side_by_side([partial(work, twin) for twin in twins], self._chunks(x, count, together))
-        except Exception:
-            made = None
-        if made is None or not torch.equal(generators[1].get_state(), before[1]):
-            self._alone.append(network)
-            for generator, state in zip(generators, before, strict=True):
-                generator.set_state(state)
-            return None
-        self._turn.forwards += count * len(x)
-        return [logits for answers in made for logits in answers]
-
-    def _lay_out_as_given(self, network: nn.Module) -> None:
-        """For models whose code takes the order of values in memory for granted (`view` behind a convolution)."""
-        self._channels_last.remove(network)
-        network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        if self.optimizer is not None:  # fused kernels take it that weights and moments are laid out alike
-            for parameter in network.parameters():
-                slots = self.optimizer.state.get(parameter, {})
-                slots.update({name: value.contiguous() for name, value in slots.items()})
-        layers.discard_statistics(network)
+    def _align_moments(self) -> None:
+        """Lay out the optimiser's state as the weights are, which the fused kernels take for granted."""
+        if self.optimizer is not None:
+            for parameter, slots in self.optimizer.state.items():
+                for name, value in slots.items():
+                    if value.shape == parameter.shape and value.stride() != parameter.stride():
+                        slots[name] = torch.empty_like(parameter).copy_(value)
 
     def _own_tensors(self) -> list[Tensor]:
         """State that is no network and changes along the stream: what the method registered itself."""
@@ -857,12 +777,3 @@ def _make_optimizer(parameters: list[nn.Parameter], config: Any) -> torch.optim.
         else:
             optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
     return optimizer
-
-
-def _explained(error: Exception, x: Tensor) -> Exception:
-    if "more than 1 value per channel" in str(error):
-        return InputError(
-            f"A BatchNorm layer saw one value a channel in a batch of {len(x)}: batch statistics need more. Use larger "
-            'batches, or statistics="running" (or "mixed").'
-        )
-    return ModelError(f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {error}")
