@@ -74,6 +74,7 @@ SETTINGS = (
 DSS_VARIANTS: Mapping[str, tuple[str, Execution]] = {
     "DSS, bfloat16": ("paper", Execution(precision="bfloat16")),
     "DSS, autocast": ("paper", Execution(precision="autocast")),
+    "DSS, weighed": ("weighed", Execution()),
     "DSS, lean": ("lean", Execution()),
     "DSS, lean, bfloat16": ("lean", Execution(precision="bfloat16")),
     "DSS, lean, autocast": ("lean", Execution(precision="autocast")),

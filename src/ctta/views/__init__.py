@@ -21,7 +21,7 @@ ViewKind = Literal["full", "clean", "weak", "strong"]
 
 
 class Views(Protocol):
-    """Makes one view of a batch: same shape, all randomness from `random`."""
+    """Makes one view of a batch: same shape, all randomness from `random`. Called in any thread, once at a time."""
 
     def __call__(self, x: Tensor, random: Randomness) -> Tensor: ...
 
