@@ -84,6 +84,15 @@ def test_a_run_is_put_beside_the_paper(tmp_path, spec):
     assert json.loads(out)["comparison"] == json.loads((folder / "comparison.json").read_text())
 
 
+def test_a_file_in_the_place_of_the_run_folder_is_refused(tmp_path, spec):
+    (tmp_path / "run").write_text("mine")
+    code, _, err = ctta("run", spec, "--out", tmp_path / "run")
+    assert code == 2
+    assert "a file of that name is in the way. Give another place to write to." in " ".join(err.split())
+    assert "Traceback" not in err
+    assert (tmp_path / "run").read_text() == "mine"
+
+
 def test_run_ends_with_table_and_page(tmp_path, spec):
     code, out, err = ctta("run", spec, "--out", tmp_path / "run")
     assert code == 0, err

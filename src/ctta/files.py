@@ -39,6 +39,15 @@ def impostor(path: Path) -> str:
     return "a git-lfs pointer" if text.startswith(b"version https://git-lfs") else ""
 
 
+def make_folder(path: Path) -> None:
+    """The folder and those above it; an error says why there cannot be one."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        reason = "a file of that name is in the way" if isinstance(error, FileExistsError) else str(error.strerror)
+        raise InputError(f"{path} cannot be made a folder: {reason}. Give another place to write to.") from error
+
+
 def fingerprint(root: Path, names: Iterable[str], ends: int = 0) -> str:
     """A hash of names and lengths of files, and of so many bytes at both ends: reading all would take too long."""
     digest = hashlib.sha256()

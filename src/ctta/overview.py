@@ -29,6 +29,7 @@ from rich.text import Text
 
 from ctta import tables
 from ctta.errors import StateError
+from ctta.files import make_folder
 from ctta.metrics import Value, over_seeds
 from ctta.records import RunFolder, write_atomically
 from ctta.tables import ABSENT
@@ -60,7 +61,7 @@ class SweepFolder:
         """A grid that has grown keeps the points that are there."""
         if (self.path / "run.json").is_file():
             raise StateError(f"{self.path} holds a single run, and a sweep has a folder for each. Give another --out.")
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_atomically(self.path / "sweep.json", json.dumps(asdict(head), indent=1).encode())
 
     def head(self) -> Head:

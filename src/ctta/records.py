@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctta.errors import StateError
+from ctta.files import make_folder
 
 BINS = 15  # equal-width confidence bins for calibration
 
@@ -112,7 +113,7 @@ class RunFolder:
         self.path = Path(path)
 
     def write_run(self, run: Run) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
+        make_folder(self.path)
         write_atomically(self.path / "run.json", json.dumps(asdict(run), indent=1).encode())
 
     def run(self) -> Run:

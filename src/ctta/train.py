@@ -41,6 +41,7 @@ from ctta.augment import augment, draw_points
 from ctta.config import Config, section, setting
 from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.experiment import Model, read_yaml
+from ctta.files import make_folder
 from ctta.layers import Normalized, class_count
 from ctta.memory import keep_freed
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
@@ -206,7 +207,7 @@ def train(
         checkpoint.unlink(missing_ok=True)
     if out.exists():
         raise StateError(f"{out} is there already. Say --force to train it anew, or give another name.")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(out.parent)
     keep_freed()
     learner = Learner(training)
     if checkpoint.is_file():

@@ -34,6 +34,7 @@ from ctta import report as reports
 from ctta.adapter import Adapter, Step
 from ctta.ahead import ahead
 from ctta.errors import ConfigError, InputError, StateError
+from ctta.files import make_folder
 from ctta.memory import PeakMemory, keep_freed
 from ctta.methods import METHODS
 from ctta.models import EMBEDDED_NETWORKS, find
@@ -160,7 +161,7 @@ class Plan:
         log.info("%s", self.describe())
         writer = _Report(folder, self, command) if folder else None
         summary, began = Summary(len(self.samples), table=out), time.perf_counter()
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(out.parent)
         with out.open("w", newline="", encoding="utf-8") as file:
             table = csv.DictWriter(file, [column.name for column in fields(Answer)])
             table.writeheader()
