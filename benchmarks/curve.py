@@ -74,10 +74,9 @@ def time_curve(curve: Curve, labels: list[str], batch: int) -> dict[str, dict[st
 def show(title: str, rows: list[Mapping[str, Any]]) -> Table:
     """Error and time of each number of views."""
     table = Table("views", "error %", "x plain", "/ public", title=title)
-    for row in rows:
-        table.add_row(
-            row["label"], f"{row['error']:.2f}", f"{row['forward_ratio']:.1f}", f"{row['reference_ratio']:.3f}"
-        )
+    for row in sorted(rows, key=lambda row: (row["kind"], int(row["label"].split()[1]))):
+        times = (f"{row['forward_ratio']:.1f}", f"{row['reference_ratio']:.3f}")
+        table.add_row(row["label"], f"{row['error']:.1f}", *times)
     return table
 
 
@@ -85,7 +84,7 @@ def draw(curves: Mapping[str, list[Mapping[str, Any]]], folder: Path) -> list[Pa
     """Error against time, a panel a network; to the better at the lower left."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     for axes, (title, rows) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
-        for kind, colour in (("lean", "tab:red"), ("paper", "tab:blue")):
+        for kind, colour in (("lean", "tab:red"), ("weighed", "tab:green"), ("paper", "tab:blue")):
             points = sorted((row["forward_ratio"], row["error"], row["label"]) for row in rows if row["kind"] == kind)
             axes.plot(
                 [time for time, _, _ in points], [error for _, error, _ in points], "o-", color=colour, label=kind

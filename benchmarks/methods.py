@@ -2,7 +2,7 @@
 
 All of it in one process, in turns, on random weights. A plain pass is float32, NCHW, eval mode, without gradient; one
 is timed before each turn, so that both sides of a ratio see the same machine. A turn makes a fresh adapter and steps
-it, again and again while `PATIENCE` lasts; the first step only warms up, unless it is the only one.
+it, twice and on while `PATIENCE` lasts; the first step only warms up.
 
 Mean teachers run with the gate open, so that they make all their views; those that ask the source are to ask it. Their
 columns:
@@ -248,17 +248,17 @@ def subjects(model: nn.Module, x: Tensor, views: int) -> dict[str, tuple[str, Ma
 
 
 def take_turn(make: Make, patience: float) -> Turn:
-    """Make it, step it at least once, and on while patience lasts."""
+    """Make it, step it to warm up, then once more and on while patience lasts."""
     peak = PeakMemory()
     subject = make()
     step = subject.watch.timed("step", subject.step)
     seconds: list[float] = []
-    while not seconds or sum(seconds) < patience:
+    while len(seconds) < 2 or sum(seconds) < patience:
         before = subject.watch.seconds["step"]
         forwards, backwards = step()
         seconds.append(subject.watch.seconds["step"] - before)
     views, updates = subject.watch.share("views", "teacher"), subject.watch.share("updates", "step")
-    return Turn(median(seconds[1:] or seconds), peak.megabytes(), forwards, backwards, views, updates)
+    return Turn(median(seconds[1:]), peak.megabytes(), forwards, backwards, views, updates)
 
 
 def warm_up(model: nn.Module, x: Tensor) -> None:

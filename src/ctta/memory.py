@@ -14,8 +14,9 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-# glibc's mallopt: from which size on a block is a mapping of its own, and how much unused memory is kept
-TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+# glibc's mallopt: how much unused memory is kept; from which size on a block is a mapping of its own; how many pools
+# threads have, of which all but the first give memory back whatever the other two say.
+TRIM_THRESHOLD, MMAP_THRESHOLD, ARENAS = -1, -3, -8
 KEPT = 2**31 - 1
 LARGE = (2**30, 2**25)  # the second one is the most that older versions take
 
@@ -26,6 +27,7 @@ def keep_freed() -> None:
         tune = ctypes.CDLL(None).mallopt
         if any(tune(MMAP_THRESHOLD, size) for size in LARGE):
             tune(TRIM_THRESHOLD, KEPT)
+            tune(ARENAS, 1)
 
 
 class PeakMemory:
