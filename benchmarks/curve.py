@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.cost_chart import times_axis
 from benchmarks.methods import (
     REFERENCE,
     Make,
@@ -91,11 +92,10 @@ def draw(curves: Mapping[str, list[Mapping[str, Any]]], folder: Path) -> list[Pa
             )
             for time, error, label in points:
                 axes.annotate(label.split()[1], (time, error), xytext=(4, 4), textcoords="offset points", fontsize=8)
-        axes.set_xscale("log")
+        times_axis(axes)
         axes.set_title(title, fontsize=10)
-        axes.set_xlabel("time a batch, in plain forward passes")
         axes.set_ylabel("mean error, %")
-        axes.grid(alpha=0.3)
+        axes.margins(x=0.1)
         axes.legend(fontsize=8)
     paths = [folder / f"lean_curve.{kind}" for kind in ("svg", "png")]
     for path in paths:
