@@ -163,7 +163,7 @@ def test_variants_of_presets():
         {"methods": [{"method": "dss", "preset": "lean"}, {"method": "tent", "preset": "cifar100"}]}
     )
     lean, tent = made.cells((1, 3, 32, 32))
-    assert (lean.preset, lean.config["views"], lean.config["draw"]) == ("cifar10+lean", 7, "sample")
+    assert (lean.preset, lean.config["views"], lean.config["draw"]) == ("cifar10+lean", 4, "sample")
     assert tent.preset == "cifar100"
     with pytest.raises(ConfigError, match=r"(?s)DSS has no preset 'len'.*TENT has no preset 'lean'"):
         experiments.make({"methods": [{"method": "dss", "preset": "len"}, {"method": "tent", "preset": "lean"}]})
