@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from contract import CHECKS, Case, answers
-from ctta import METHODS
+from ctta import METHODS, Execution
 from networks import NETWORKS
 
 
@@ -19,6 +19,13 @@ from networks import NETWORKS
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_contract(check, method, network):
     check(Case(METHODS[method], network))
+
+
+@pytest.mark.parametrize("method", ["test_aug", "cotta", "dss"])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract_with_views_side_by_side(check, method, monkeypatch):
+    monkeypatch.setattr(Execution, "passes_at_once", lambda execution, x: 2)  # tests run on one thread
+    check(Case(METHODS[method], "image_bn"))
 
 
 RESUME = """

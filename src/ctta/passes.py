@@ -77,7 +77,7 @@ class Passes:
         def chunks() -> Iterator[Tensor]:
             views = make(x, count)
             for start in range(0, count, together):
-                yield torch.cat(list(itertools.islice(views, min(together, count - start))))
+                yield _joined(list(itertools.islice(views, min(together, count - start))))
 
         if lanes > 1 and network not in self.alone:
             logits = self._side_by_side(network, x, chunks(), lanes, random)
@@ -139,6 +139,11 @@ class Passes:
         network.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
         layers.discard_statistics(network)
         self.relaid()
+
+
+def _joined(views: list[Tensor]) -> Tensor:
+    """Views in one tensor; one alone is not copied."""
+    return torch.cat(views) if len(views) > 1 else views[0]
 
 
 def _explained(error: Exception, x: Tensor) -> Exception:
