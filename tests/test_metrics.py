@@ -124,52 +124,61 @@ def test_seeds() -> None:
     assert metrics.over_seeds([]) is None
 
 
-def test_difference_over_seeds() -> None:
+def test_interval_over_seeds() -> None:
     # -1, -2, -3: mean -2, standard deviation 1, two degrees of freedom: 4.303 / sqrt(3) to each side.
-    found = metrics.difference_over_seeds([-1.0, -2.0, -3.0])
-    assert found == Difference(-2.0, pytest.approx(4.3027 / 3**0.5, abs=1e-4), "seeds", 3)
-    expected = stats.ttest_1samp([-1.0, -2.0, -3.0], 0).confidence_interval(0.95)
-    assert found.interval == pytest.approx(tuple(expected))
+    found = metrics.interval_over_seeds([-1.0, -2.0, -3.0])
+    assert found == pytest.approx((-2 - 4.3027 / 3**0.5, -2 + 4.3027 / 3**0.5), abs=1e-4)
+    assert found == pytest.approx(tuple(stats.ttest_1samp([-1.0, -2.0, -3.0], 0).confidence_interval(0.95)))
 
 
-def test_difference_over_batches() -> None:
+def test_interval_over_batches() -> None:
     # Two stretches of three batches of 10. Wrong answers above the baseline's, by place: 3 + 1, 2 + 2, 0 + 1 of 20.
     baseline, own = stream([1, 1, 1, 2, 2, 2]), stream([4, 3, 1, 3, 4, 3])
-    found = metrics.difference_over_batches(own, baseline)
-    groups = [20.0, 20.0, 5.0]  # points
-    assert found.mean == pytest.approx(15.0)
-    assert (found.over, found.count) == ("batches", 3)
-    # Standard deviation sqrt(75), over sqrt(3) is 5, times 4.303.
-    assert found.half == pytest.approx(5 * 4.3027, abs=1e-3)
-    assert found.interval == pytest.approx(tuple(stats.ttest_1samp(groups, 0).confidence_interval(0.95)))
-    assert metrics.difference_over_batches(own[:1], baseline[:1]) == Difference(30.0, None, "batches", 1)
+    found = metrics.interval_over_batches([(own, baseline)])
+    # 20, 20 and 5 points: standard deviation sqrt(75), over sqrt(3) is 5, times 4.303.
+    assert found == pytest.approx((15 - 5 * 4.3027, 15 + 5 * 4.3027), abs=1e-3)
+    assert found == pytest.approx(tuple(stats.ttest_1samp([20.0, 20.0, 5.0], 0).confidence_interval(0.95)))
+    # A second seed has 3 + 0, 2 + 2, 1 + 1: together 7, 8, 3 of 40.
+    both = metrics.interval_over_batches([(own, baseline), (stream([4, 3, 2, 2, 4, 3]), baseline)])
+    assert both == pytest.approx(tuple(stats.ttest_1samp([17.5, 20.0, 7.5], 0).confidence_interval(0.95)))
+    assert metrics.interval_over_batches([(own[:1], baseline[:1])]) is None
 
 
 def test_a_smaller_last_batch_counts_by_its_samples() -> None:
     """The interval of a ratio, against the same by matrices; the difference is that of the errors."""
     own = [record(0, 4, 10), record(1, 3, 10), record(2, 2, 4), record(3, 5, 10), record(4, 1, 10), record(5, 0, 4)]
     baseline = [record(step, 1, one.n) for step, one in enumerate(own)]
-    found = metrics.difference_over_batches(own, baseline)
+    found = metrics.difference({0: own}, {0: baseline})
+    assert found is not None
     assert found.mean == pytest.approx(100 * (15 - 6) / 48)
     more, n = np.array([3 + 4, 2 + 0, 1 - 1]), np.array([20, 20, 8])
     residuals = more - n * more.sum() / n.sum()
-    error = math.sqrt(3 * residuals.var(ddof=1)) / n.sum()
-    assert found.half == pytest.approx(100 * error * stats.t.ppf(0.975, 2))
+    half = 100 * math.sqrt(3 * residuals.var(ddof=1)) / n.sum() * stats.t.ppf(0.975, 2)
+    assert found.over_batches == pytest.approx((found.mean - half, found.mean + half))
 
 
-def test_which_interval_is_taken() -> None:
-    def cell(*wrong: int) -> list[Record]:
-        return stream(wrong)
-
-    baseline = {0: cell(5, 5, 5), 1: cell(5, 5, 5)}
-    over_seeds = metrics.difference({0: cell(4, 5, 5), 1: cell(3, 5, 5)}, baseline)
-    # -10/3 and -20/3: a standard deviation of 10/3 / sqrt(2), over sqrt(2), times 12.706.
-    assert over_seeds == Difference(pytest.approx(-5.0), pytest.approx(5 / 3 * 12.7062, abs=1e-3), "seeds", 2)
-    unmoved = metrics.difference({0: cell(4, 5, 5), 1: cell(4, 5, 5)}, baseline)
-    assert unmoved == metrics.difference_over_batches(cell(4, 5, 5), cell(5, 5, 5)), "seeds that change nothing"
-    single = metrics.difference({1: cell(4, 5, 5), 2: cell(0, 0, 0)}, baseline)
-    assert single == unmoved, "the common seed alone"
-    assert metrics.difference({7: cell(4, 5, 5)}, baseline) is None
+def test_which_intervals_there_are() -> None:
+    baseline = {0: stream([5, 5, 5]), 1: stream([5, 5, 5])}
+    moved = metrics.difference({0: stream([4, 5, 5]), 1: stream([3, 5, 5])}, baseline)
+    # Seeds -10/3 and -20/3: a standard deviation of 10/3 / sqrt(2), over sqrt(2), times 12.706. Places -15, 0, 0.
+    seeds = 5 / 3 * 12.7062
+    places = 5 * 4.3027
+    assert moved == Difference(
+        pytest.approx(-5.0),
+        pytest.approx((-5 - seeds, -5 + seeds), abs=1e-3),
+        pytest.approx((-5 - places, -5 + places), abs=1e-3),
+    )
+    unmoved = metrics.difference({0: stream([4, 5, 5]), 1: stream([4, 5, 5])}, baseline)
+    single = metrics.difference({1: stream([4, 5, 5]), 2: stream([0, 0, 0])}, baseline)
+    assert single is not None
+    assert single.over_seeds is None
+    assert single.over_batches is not None
+    assert single == unmoved, "seeds that change nothing are as good as the common seed alone"
+    short = metrics.difference({0: stream([4]), 1: stream([3])}, {0: stream([5]), 1: stream([5])})
+    assert short is not None
+    assert short.over_seeds is not None
+    assert short.over_batches is None, "one batch"
+    assert metrics.difference({7: stream([4, 5, 5])}, baseline) is None
 
 
 def test_the_interval_over_batches_covers_as_often_as_it_says() -> None:
@@ -184,9 +193,28 @@ def test_the_interval_over_batches_covers_as_often_as_it_says() -> None:
         own, baseline = (
             [record(step, int(count), 50, batches=10) for step, count in enumerate(counts)] for counts in wrong
         )
-        low, high = metrics.difference_over_batches(own, baseline).interval or (0, 0)
+        low, high = metrics.interval_over_batches([(own, baseline)]) or (0, 0)
         inside += low <= 0 <= high
         low, high = stats.ttest_1samp(wrong[0] - wrong[1], 0).confidence_interval(0.95)
         naive += low <= 0 <= high
     assert 0.92 <= inside / trials <= 0.98
     assert naive / trials < 0.85
+
+
+def test_seeds_that_agree_say_nothing_of_the_samples() -> None:
+    """Two methods of which none is better, each with three seeds that hardly differ, on ten batches."""
+    random, trials, seeds, batches = np.random.default_rng(0), 300, 0, 0
+    for _ in range(trials):
+        hard = random.random((2, 1, 10, 50)) < 0.5
+        wrong = (random.random((2, 3, 10, 50)) < 0.1 + 0.8 * hard).sum(-1)
+        own, baseline = (
+            {seed: stream(counts, n=50, batches=10) for seed, counts in enumerate(label.tolist())} for label in wrong
+        )
+        found = metrics.difference(own, baseline)
+        assert found is not None
+        assert found.over_seeds is not None
+        assert found.over_batches is not None
+        seeds += found.over_seeds[0] <= 0 <= found.over_seeds[1]
+        batches += found.over_batches[0] <= 0 <= found.over_batches[1]
+    assert 0.92 <= batches / trials <= 0.98
+    assert seeds / trials < 0.85

@@ -60,10 +60,13 @@ def test_differences_and_ends(tmp_path: Path) -> None:
     made = summed(run.folder)
     source, tent_row, dss_row = made.rows
     assert (made.baseline, source.difference) == ("SOURCE", None)
-    # TENT: 13 and 14 wrong of 40, Source 20: -17.5 and -15 points, 12.706 * (2.5 / sqrt(2)) / sqrt(2) to each side.
+    # TENT: 13 and 14 wrong of 40, Source 20: -17.5 and -15 points, 12.706 * (2.5 / sqrt(2)) / sqrt(2) to each side. The
+    # same in the two places of a domain: 7 and 6 of 40 below Source.
     assert tent_row.difference is not None
     assert tent_row.difference.mean == pytest.approx(-16.25)
-    assert tent_row.difference.half == pytest.approx(12.7062 * 1.25, abs=1e-3)
+    ends = (-16.25 - 12.7062 * 1.25, -16.25 + 12.7062 * 1.25)
+    assert tent_row.difference.over_seeds == pytest.approx(ends, abs=1e-3)
+    assert tent_row.difference.over_batches == pytest.approx(ends, abs=1e-3)
     # Fog is last: 11 and 10 wrong of 20, Source 10.
     assert (tent_row.collapsed, tent_row.compared, source.compared) == (1, 2, 0)
     assert (dss_row.collapsed, dss_row.compared) == (0, 2)
@@ -71,15 +74,16 @@ def test_differences_and_ends(tmp_path: Path) -> None:
     assert tent_row.ending.mean == pytest.approx(52.5)
     # So far, after each domain: 10 and 20 %, then 32.5 and 35 %.
     assert [value and value.mean for value in tent_row.running] == [15.0, pytest.approx(33.75)]
-    # The differences are -20 and -20, which say nothing, so batches do: of the first seed, -4 of 20 in both places.
-    assert dss_row.difference == summary.Difference(-20.0, pytest.approx(0.0), "batches", 2)
+    # The differences are -20 and -20, which say nothing, so places do: -9 and -7 of 40.
+    ends = (-20 - 12.7062 * 2.5, -20 + 12.7062 * 2.5)
+    assert dss_row.difference == summary.Difference(-20.0, None, pytest.approx(ends, abs=1e-3))
     assert dss_row.recovery is None, "two batches are too few"
     text = shown(made)
     assert "vs SOURCE" in text
     assert "−16.2" in text
     assert "1 of 2" in text
-    assert "2 seeds" in text
-    assert "2 batches" in text
+    assert "over seeds" in text
+    assert "−32.1 to −0.4" in text
     assert "the last domain (fog)" in " ".join(text.split())
 
 
@@ -113,7 +117,7 @@ def test_cells_count_once_they_are_complete(tmp_path: Path) -> None:
     tent, dss = made.rows[1:]
     assert tent.seeds == (0,)
     assert (tent.difference, tent.collapsed, tent.compared) == (
-        summary.Difference(-40.0, pytest.approx(0.0), "batches", 2),
+        summary.Difference(-40.0, None, (pytest.approx(-40.0), pytest.approx(-40.0))),
         0,
         1,
     )
@@ -177,23 +181,28 @@ def test_differences_of_a_real_run(real: RunFolder) -> None:
     assert found.error.mean == pytest.approx(np.mean(dss))
     assert found.error.sd == pytest.approx(np.std(dss, ddof=1))
     assert found.difference is not None
-    assert (found.difference.over, found.difference.count) == ("seeds", 3)
-    expected = stats.ttest_rel(dss, tent)
-    assert found.difference.interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert found.difference.over_seeds == pytest.approx(tuple(stats.ttest_rel(dss, tent).confidence_interval(0.95)))
+    assert found.difference.over_batches == pytest.approx(over_places(real, "DSS", "TENT", (0, 1, 2)))
     # Neither Source nor TENT draws anything: their seeds are one, and places in a stretch make the interval.
     source = row_of(made, "Source").difference
     assert source is not None
-    assert (source.over, source.count) == ("batches", 5)
+    assert source.over_seeds is None
+    assert source.over_batches == pytest.approx(over_places(real, "Source", "TENT", (0,)))
+
+
+def over_places(folder: RunFolder, label: str, baseline: str, seeds: Sequence[int]) -> tuple[float, float]:
+    """The interval over places in a stretch, from the lines."""
     more, n = np.zeros(5), np.zeros(5)
-    for left, right in zip(raw(real, "Source", 0), raw(real, "TENT", 0), strict=True):
-        place = left["step"] - 5 * left["position"]
-        more[place] += left["wrong"] - right["wrong"]
-        n[place] += left["n"]
-    assert n.tolist() == [60, 60, 60, 60, 30]
+    for seed in seeds:
+        for left, right in zip(raw(folder, label, seed), raw(folder, baseline, seed), strict=True):
+            place = left["step"] - 5 * left["position"]
+            more[place] += left["wrong"] - right["wrong"]
+            n[place] += left["n"]
+    assert (n / len(seeds)).tolist() == [60, 60, 60, 60, 30]
     centre = more.sum() / n.sum()
     error = np.sqrt(5 * np.var(more - centre * n, ddof=1)) / n.sum()
     low, high = stats.t.interval(0.95, 4, 100 * centre, 100 * error)
-    assert source.interval == pytest.approx((low, high))
+    return low, high
 
 
 def test_the_other_columns_of_a_real_run(real: RunFolder) -> None:
@@ -242,7 +251,11 @@ def test_the_csv_of_a_real_run(real: RunFolder) -> None:
     assert [float(found[label]["error"]) for label in found] == [
         pytest.approx(np.mean([total_error(raw(real, label, seed)) for seed in (0, 1, 2)]), rel=1e-5) for label in found
     ]
-    assert found["DSS"]["interval_over"] == "seeds"
+    compared = row_of(made, "DSS").difference
+    assert compared is not None
+    assert compared.over_batches is not None
+    assert float(found["DSS"]["over_batches_low"]) == pytest.approx(compared.over_batches[0], rel=1e-5)
+    assert found["Source"]["over_seeds_high"] == ""
     assert found["TENT"]["difference"] == ""
     assert {(line["baseline"], line["boundaries"]) for line in found.values()} == {("TENT", "told")}
 

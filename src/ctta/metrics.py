@@ -13,13 +13,17 @@ percent, differences in points.
     cost               passes, time of a batch (mean, median, 95th percentile), memory
 
 Seeds become mean and standard deviation, never a best-of. Labels are compared in pairs: on the same stream, seed by
-seed, the error minus the baseline's. The interval around that difference is Student's, at 95 %. With several seeds it
-is over the seeds' differences and says how far the method's own randomness moves the result on these data. One seed
-says nothing about that. Its interval is over samples instead: batches that have the same place in their stretches make
-one group, because a data set mostly shows the same samples in the same order under each corruption, and the groups'
-differences are what varies. It says how far other samples of the same domains would move the result, on the path that
-the weights took; another seed or order may move it more. Where seeds change nothing they count as one. Every interval
-stands alone: of twenty, one misses by chance.
+seed, the error minus the baseline's. Two intervals stand around that difference, Student's, at 95 %, where there is
+something to see of what they say:
+
+    over seeds    how far the method's own randomness moves the result on these data: from the seeds' differences. One
+                  seed says nothing about it; where seeds change nothing they count as one.
+    over batches  how far other samples of the same domains would move it, on the path that the weights took; another
+                  seed or order may move it more. Batches of the same place in their stretches make a group, all seeds
+                  together, because a data set mostly shows the same samples in the same order under each corruption.
+
+Neither has the other's part in it: three seeds that agree on a short stream agree about these few samples. Every
+interval stands alone: of twenty, one misses by chance.
 """
 
 from __future__ import annotations
@@ -28,13 +32,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, stdev
-from typing import Literal
 
 import numpy as np
 from scipy.special import stdtrit
 
 from ctta.records import BINS, Done, Record
 
+Interval = tuple[float, float]
 Series = tuple[float | None, ...]  # none where a value is not known
 Counts = Mapping[int, tuple[int, int]]  # by position: wrong answers, samples
 Bins = tuple[tuple[int, float, int], ...]  # by confidence: samples, sum of confidence, correct
@@ -65,9 +69,12 @@ def over_seeds(values: Iterable[float]) -> Value | None:
 
 
 def chance(one: Value, other: Value) -> float:
-    """Half the width of the interval of the difference of two means over the same seeds; 0 with a single one."""
+    """Half the width of the interval of two means' difference, over their common seeds; 0 with a single one."""
     differences = [left - right for left, right in zip(one.each, other.each, strict=True)]
-    return difference_over_seeds(differences).half or 0.0 if len(differences) > 1 else 0.0
+    if len(differences) < 2:
+        return 0.0
+    low, high = interval_over_seeds(differences)
+    return (high - low) / 2
 
 
 def finite_mean(values: Iterable[float | None]) -> float | None:
@@ -298,56 +305,51 @@ def cost(records: Sequence[Record], peaks: Iterable[float]) -> Cost:
 
 @dataclass(frozen=True)
 class Difference:
-    """An error minus the baseline's on the same stream, with its interval where there is one."""
+    """An error minus the baseline's on the same stream, with its intervals where there is something to see of them."""
 
     mean: float
-    half: float | None  # half the width of the interval
-    over: Literal["seeds", "batches"]  # what varies in it
-    count: int  # how many of them
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        return None if self.half is None else (self.mean - self.half, self.mean + self.half)
+    over_seeds: Interval | None
+    over_batches: Interval | None
 
 
 def difference(own: Mapping[int, Sequence[Record]], baseline: Mapping[int, Sequence[Record]]) -> Difference | None:
     """Two labels in pairs, from the labelled records of each seed of both; none without a common seed."""
-    seeds = sorted(own.keys() & baseline.keys())
-    if not seeds:
+    pairs = [(own[seed], baseline[seed]) for seed in sorted(own.keys() & baseline.keys())]
+    if not pairs:
         return None
-    by_seed = [_difference(own[seed], baseline[seed]) for seed in seeds]
-    if len(set(by_seed)) > 1:
-        return difference_over_seeds(by_seed)
-    return difference_over_batches(own[seeds[0]], baseline[seeds[0]])
+    by_seed = [_difference(*pair) for pair in pairs]
+    over_seeds = interval_over_seeds(by_seed) if len(set(by_seed)) > 1 else None
+    return Difference(fmean(by_seed), over_seeds, interval_over_batches(pairs))
 
 
-def difference_over_seeds(differences: Sequence[float]) -> Difference:
-    """Student's interval around the mean of the seeds' differences."""
-    k = len(differences)
+def interval_over_seeds(differences: Sequence[float]) -> Interval:
+    """Student's, around the mean of the seeds' differences."""
+    k, mean = len(differences), fmean(differences)
     half = _student(k - 1) * stdev(differences) / math.sqrt(k)
-    return Difference(fmean(differences), half, "seeds", k)
+    return mean - half, mean + half
 
 
-def difference_over_batches(own: Sequence[Record], baseline: Sequence[Record]) -> Difference:
-    """Student's interval over groups of batches that have the same place in their stretches.
+def interval_over_batches(pairs: Sequence[tuple[Sequence[Record], Sequence[Record]]]) -> Interval | None:
+    """Student's, over groups of batches that have the same place in their stretches; none with a single group.
 
     With groups of one size it is the interval around the mean of the groups' differences; a smaller group, such as the
-    one of last batches, counts by its samples.
+    one of last batches, counts by its samples. There is a pair of cells for each seed.
     """
-    starts: dict[int, int] = {}
     more: dict[int, int] = {}  # by place: wrong answers above the baseline's
     n: dict[int, int] = {}
-    for left, right in zip(own, baseline, strict=True):
-        place = left.step - starts.setdefault(left.position, left.step)
-        more[place] = more.get(place, 0) + left.wrong - right.wrong
-        n[place] = n.get(place, 0) + left.n
+    for own, baseline in pairs:
+        starts: dict[int, int] = {}
+        for left, right in zip(own, baseline, strict=True):
+            place = left.step - starts.setdefault(left.position, left.step)
+            more[place] = more.get(place, 0) + left.wrong - right.wrong
+            n[place] = n.get(place, 0) + left.n
     total, k = sum(n.values()), len(n)
-    mean = sum(more.values()) / total
     if k < 2:
-        return Difference(100 * mean, None, "batches", k)
+        return None
+    mean = sum(more.values()) / total
     squares = sum((more[place] - mean * n[place]) ** 2 for place in n)
     half = _student(k - 1) * math.sqrt(k / (k - 1) * squares) / total
-    return Difference(100 * mean, 100 * half, "batches", k)
+    return 100 * (mean - half), 100 * (mean + half)
 
 
 def _difference(own: Sequence[Record], baseline: Sequence[Record]) -> float:

@@ -19,7 +19,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ctta import metrics, tables
-from ctta.metrics import Cost, Counts, Difference, Split, Value, over_seeds
+from ctta.metrics import Cost, Counts, Difference, Interval, Split, Value, over_seeds
 from ctta.records import Record, RunFolder
 from ctta.tables import ABSENT, Table, Trial
 
@@ -65,15 +65,13 @@ class Summary:
     def notes(self) -> list[str]:
         """One sentence each: what the columns mean."""
         said = []
-        over = {row.difference.over for row in self.rows if row.difference and row.difference.half is not None}
-        if over:
+        found = [row.difference for row in self.rows if row.difference]
+        if found:
             said.append(f"Against {self.baseline}: points of error, paired; below 0 is better.")
-        if "seeds" in over:
-            said.append("Interval over seeds: the method's own chance, on these data.")
-        if "batches" in over:
-            said.append(
-                "Interval over batches (one seed, or seeds that change nothing): other samples of the same domains."
-            )
+        if any(difference.over_seeds for difference in found):
+            said.append("95 % over seeds: the method's own chance, on these samples.")
+        if any(difference.over_batches for difference in found):
+            said.append("95 % over batches: other samples of the same domains.")
         if any(row.compared for row in self.rows):
             said.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
         if any(row.recovery for row in self.rows):
@@ -214,8 +212,8 @@ def columns(summary: Summary, *, spread: bool = True) -> list[Column]:
     reads: list[tuple[str, Callable[[Row], str]]] = [
         ("error", lambda row: str(row.error or ABSENT)),
         (f"vs {summary.baseline}", lambda row: _signed(row.difference)),
-        ("95 % interval", _interval),
-        ("over", _over),
+        ("95 % over seeds", lambda row: _between(_over_seeds(row))),
+        ("95 % over batches", lambda row: _between(_over_batches(row))),
         ("ends worse", lambda row: f"{row.collapsed} of {row.compared}" if row.compared else ABSENT),
         ("ECE", lambda row: said(row.calibration)),
         ("recovery", lambda row: said(row.recovery)),
@@ -271,19 +269,18 @@ def _flat(summary: Summary, row: Row) -> dict[str, Any]:
     def pair(name: str, value: Value | None) -> dict[str, Any]:
         return {name: None if value is None else value.mean, f"{name}_sd": None if value is None else value.sd}
 
-    compared = row.difference
-    low, high = (compared and compared.interval) or (None, None)
+    def ends(name: str, found: Interval | None) -> dict[str, Any]:
+        return dict(zip((f"{name}_low", f"{name}_high"), found or (None, None), strict=True))
+
     return {
         "label": row.label,
         "method": row.method,
         "seeds": " ".join(map(str, row.seeds)),
         **pair("error", row.error),
         "baseline": summary.baseline,
-        "difference": compared and compared.mean,
-        "difference_low": low,
-        "difference_high": high,
-        "interval_over": compared and compared.over,
-        "interval_count": compared and compared.count,
+        "difference": row.difference and row.difference.mean,
+        **ends("over_seeds", _over_seeds(row)),
+        **ends("over_batches", _over_batches(row)),
         **pair("recovery_batches", row.recovery),
         **pair("ending_error", row.ending),
         "ending": summary.ending,
@@ -331,13 +328,16 @@ def _signed(value: Value | Difference | None) -> str:
     return ABSENT if value is None else _points(value.mean)
 
 
-def _interval(row: Row) -> str:
-    interval = row.difference and row.difference.interval
-    return " to ".join(map(_points, interval)) if interval else ABSENT
+def _over_seeds(row: Row) -> Interval | None:
+    return row.difference.over_seeds if row.difference else None
 
 
-def _over(row: Row) -> str:
-    return f"{row.difference.count} {row.difference.over}" if row.difference and row.difference.interval else ABSENT
+def _over_batches(row: Row) -> Interval | None:
+    return row.difference.over_batches if row.difference else None
+
+
+def _between(found: Interval | None) -> str:
+    return " to ".join(map(_points, found)) if found else ABSENT
 
 
 def _points(value: float) -> str:

@@ -192,7 +192,13 @@ def test_the_table_of_metrics(tmp_path: Path) -> None:
     rows = {row["label"]: row for row in data_of(page)["metrics"]["rows"]}
     section = page[page.index('<section id="metrics">') : page.index('<section id="cost">')]
     assert 'href="#metrics"' in page
-    for words in ("vs Source", "95 % interval", "<td>2 seeds</td>", "selected right", "Ends worse: runs whose error"):
+    for words in (
+        "vs Source",
+        "95 % over seeds",
+        "95 % over batches",
+        "selected right",
+        "Ends worse: runs whose error",
+    ):
         assert words in section
     shown = f"{rows['TENT']['difference']['mean']:+.1f}".replace("-", "−")
     assert f"<td>{shown}</td>" in section
