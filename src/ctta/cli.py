@@ -474,10 +474,11 @@ def _show_sweep(folder: SweepFolder, *, as_json: bool) -> None:
         paper = {"comparison": comparisons.to_json(beside)} if beside else {}
         print(json.dumps({**overview.to_json(made), **paper, "report": str(page)}))
         return
-    Console().print(overview.to_rich(made, averages=bool(made.averages)))
+    console = Console()
+    console.print(overview.to_rich(made, bool(made.averages), console.width))
     if beside:
-        Console().print(comparisons.to_rich(beside))
-    Console().print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
+        console.print(comparisons.to_rich(beside))
+    console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
 
 
 def _show(folder: RunFolder, *, as_json: bool) -> None:

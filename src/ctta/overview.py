@@ -1,11 +1,12 @@
-"""From a sweep's folder to its summary: a line for each point and label, and means over the axes that are averaged.
+"""From a sweep's folder to its summary: points by methods, and means over the axes that are averaged.
 
     sweep.json          axes and points (see `Head`)
     points/<slug>/      a run folder each
-    summary.csv, .md    a line for each point and label: mean error, standard deviation over seeds
-    averages.csv, .md   where axes are averaged: mean and standard deviation over their points
+    summary.csv         a line for each point and label: mean error, standard deviation over seeds
+    averages.csv        where axes are averaged: mean and standard deviation over their points
     summary.json        both, unrounded
-    report.html         both, with a link to each point's page
+    summary.md          points and labels as the rows and columns of one table; averages.md likewise
+    report.html         both tables, with a link to each point's page
 
 In an average each point counts once, with its mean over seeds. Nothing is a best-of.
 """
@@ -16,7 +17,7 @@ import csv
 import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 from rich.box import SIMPLE
+from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -34,6 +37,7 @@ from ctta.metrics import Value, over_seeds
 from ctta.records import RunFolder, write_atomically
 from ctta.tables import ABSENT
 
+METHOD = ("method",)  # head of a grid whose rows are labels
 SHORT = 32  # letters of a value that a table shows; longer ones go by their number on the axis
 
 
@@ -112,7 +116,7 @@ class Overview:
         return " ".join(
             part
             for part in (
-                "Mean error in %, lower is better.",
+                "Mean error in %, lower is better, best in bold.",
                 spread or ("Several seeds: mean ± standard deviation." if several else ""),
                 self._numbers(),
             )
@@ -183,42 +187,110 @@ def heads(axes: Iterable[str]) -> dict[str, str]:
     return {name: short if last.count(short) == 1 else name for name, short in zip(names, last, strict=True)}
 
 
-def grid(made: Overview, averages: bool = False) -> list[list[str]]:
-    """Head and lines as printed: axes, label, error, and a remark where there is any."""
+@dataclass(frozen=True)
+class Shown:
+    """One error of a table."""
+
+    error: Value | None
+    best: bool = False  # at its point
+    note: int = 0  # the number of the remark on it; 0: none
+
+    def text(self, *, spread: bool = True) -> str:
+        said = ABSENT if self.error is None else str(self.error if spread else replace(self.error, sd=None))
+        return f"{said} [{self.note}]" if self.note else said
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Points and labels as a table: the more of them are the rows."""
+
+    names: tuple[str, ...]  # heads of the columns that name a row: the axes, or "method"
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Shown, ...]], ...]  # names, then errors
+    links: tuple[str, ...]  # the points' pages; empty for averages
+    remarks: tuple[str, ...]
+
+    @property
+    def points_down(self) -> bool:
+        return self.names != METHOD
+
+
+def grid(made: Overview, averages: bool = False) -> Grid:
+    """All points, or all averages."""
     lines = made.averages if averages else made.lines
     axes = [key for key in made.head.axes if not (averages and key in made.head.over)]
     titles = heads(made.head.axes)
-    remarks = any(line.remark for line in lines)
-    head = [*(titles[key] for key in axes), "method", "error", *(["points"] if averages else [])]
-    rows = [head + (["remark"] if remarks else [])]
+    groups: dict[tuple[str, ...], dict[str, Line]] = {}  # by point and label
     for line in lines:
-        at = [shown(made.head.axes[key], line.values[key]) for key in axes]
-        error = ABSENT if line.error is None else str(line.error)
-        count = [str(line.count)] if averages else []
-        rows.append([*at, line.label, error, *count, *([line.remark] if remarks else [])])
-    return rows
+        at = tuple(shown(made.head.axes[key], line.values[key]) for key in axes)
+        groups.setdefault(at, {})[line.label] = line
+    labels = tuple(dict.fromkeys(line.label for line in lines))
+    remarks = tuple(dict.fromkeys(line.remark for line in lines if line.remark))
+    cells = {at: _cells(group, labels, remarks) for at, group in groups.items()}
+    links = () if averages else tuple(f"points/{next(iter(g.values())).point}/report.html" for g in groups.values())
+    if len(labels) > len(groups):
+        across = zip(*cells.values(), strict=True)
+        columns = tuple(", ".join(at) for at in groups)
+        rows = tuple(((label,), errors) for label, errors in zip(labels, across, strict=True))
+        return Grid(METHOD, columns, rows, links, remarks)
+    return Grid(tuple(titles[key] for key in axes), labels, tuple(cells.items()), links, remarks)
 
 
-def to_rich(made: Overview, averages: bool = False) -> RichTable:
-    """For the terminal."""
-    head, *rows = grid(made, averages)
-    table = RichTable(
-        title=Text(made.head.name), caption=Text(made.caption(averages)), caption_justify="left", box=SIMPLE
+def _cells(group: Mapping[str, Line], labels: Sequence[str], remarks: Sequence[str]) -> tuple[Shown, ...]:
+    """The errors at one point, a label each. Ties as printed share the mark; alone or not valid, none is best."""
+    valid = {label: f"{line.error.mean:.1f}" for label, line in group.items() if line.error and not line.problems}
+    least = min(valid.values(), key=float) if len(valid) > 1 else None
+
+    def cell(line: Line) -> Shown:
+        note = remarks.index(line.remark) + 1 if line.remark else 0
+        return Shown(line.error, least is not None and valid.get(line.label) == least, note)
+
+    return tuple(cell(group[label]) if label in group else Shown(None) for label in labels)
+
+
+def to_rich(made: Overview, averages: bool = False, width: int = 120) -> RichTable:
+    """For the terminal. Where it is too narrow, columns go by number, then standard deviations are left out."""
+    found, caption = grid(made, averages), made.caption(averages)
+    console = Console(width=10_000)
+    layouts = (
+        _rich(made.head.name, found, caption, numbers=numbers, spread=spread)
+        for numbers, spread in ((False, True), (True, True), (True, False))
     )
-    for name in head:
-        table.add_column(Text(name), justify="right" if name in ("error", "points") else "left")
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))
+    for rich in layouts:
+        if Measurement.get(console, console.options, rich).maximum <= width:
+            break
+    return rich
+
+
+def _rich(title: str, found: Grid, caption: str, *, numbers: bool, spread: bool) -> RichTable:
+    by_number = [f"#{number} {name}" for number, name in enumerate(found.columns, start=1)] if numbers else []
+    said = "\n".join([caption, *([" · ".join(by_number)] if by_number else []), *_numbered(found.remarks)])
+    table = RichTable(title=Text(title), caption=Text(said), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
+    for name in found.names:
+        table.add_column(Text(name), no_wrap=True)
+    for name in (one.partition(" ")[0] for one in by_number) if numbers else found.columns:
+        table.add_column(Text(name), justify="right", no_wrap=True)
+    for names, errors in found.rows:
+        shown = (Text(error.text(spread=spread), "bold" if error.best else "") for error in errors)
+        table.add_row(*map(Text, names), *shown)
     return table
 
 
 def to_markdown(made: Overview, averages: bool = False) -> str:
     """A Markdown table with its caption below."""
-    head, *rows = grid(made, averages)
-    rule = ["---:" if name in ("error", "points") else "---" for name in head]
-    escaped = ([cell.replace("|", "\\|") for cell in row] for row in rows)
-    lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *escaped)]
-    return "\n".join([*lines, "", made.caption(averages), ""])
+    found = grid(made, averages)
+    rows = [[*found.names, *found.columns]]
+    for names, errors in found.rows:
+        rows.append([*names, *(f"**{one.text()}**" if one.best else one.text() for one in errors)])
+    rule = ["---"] * len(found.names) + ["---:"] * len(found.columns)
+    head, *body = ([cell.replace("|", "\\|") for cell in row] for row in rows)
+    lines = ["| " + " | ".join(row) + " |" for row in (head, rule, *body)]
+    below = [made.caption(averages), *_numbered(found.remarks)]
+    return "\n".join([*lines, "", "\n\n".join(below), ""])
+
+
+def _numbered(remarks: Sequence[str]) -> list[str]:
+    return [f"[{number}] {remark}." for number, remark in enumerate(remarks, start=1)]
 
 
 def to_csv(made: Overview, averages: bool = False) -> str:
@@ -250,12 +322,10 @@ def to_html(made: Overview) -> str:
     environment.filters["words"] = text
     style = Markup((files("ctta.report") / "style.css").read_text(encoding="utf-8"))  # our own file
     template = (files("ctta.report") / "sweep.html.jinja").read_text(encoding="utf-8")
-    links = [f"points/{line.point}/report.html" for line in made.lines]
-    parts: list[tuple[str, list[list[str]], list[str]]] = [("Points", grid(made), links)]
+    parts = [("Points", grid(made), made.caption(False))]
     if made.averages:
-        parts.insert(0, ("Averages", grid(made, True), []))
-    captions = [made.caption(name == "Averages") for name, _, _ in parts]
-    return environment.from_string(template).render(head=made.head, parts=parts, captions=captions, style=style)
+        parts.insert(0, ("Averages", grid(made, True), made.caption(True)))
+    return environment.from_string(template).render(head=made.head, parts=parts, numbered=_numbered, style=style)
 
 
 def write(folder: SweepFolder, made: Overview) -> Path:
