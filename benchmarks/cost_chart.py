@@ -8,6 +8,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -47,9 +48,15 @@ def draw_chart(result: Mapping[str, Any], errors: Path, folder: Path) -> list[Pa
     axes.set_title(f"{result['title']}, batch {result['shape'][0]}; errors: {errors.name}", fontsize=10)
     axes.margins(x=0.2, y=0.2)
     place_labels(axes, canvas, dict(near))
-    paths = [folder / f"cost_error.{kind}" for kind in ("svg", "png")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
+    return save(figure, folder, "cost_error")
+
+
+def save(figure: Figure, folder: Path, name: str) -> list[Path]:
+    """As SVG and PNG; the same figure gives the same files."""
+    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
+    with rc_context({"svg.hashsalt": name}):
+        figure.savefig(paths[0], metadata={"Date": None})
+    figure.savefig(paths[1], dpi=150)
     return paths
 
 

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks.cost_chart import times_axis
+from benchmarks.cost_chart import save, times_axis
 from benchmarks.methods import (
     REFERENCE,
     Make,
@@ -97,10 +97,7 @@ def draw(curves: Mapping[str, list[Mapping[str, Any]]], folder: Path) -> list[Pa
         axes.set_ylabel("mean error, %")
         axes.margins(x=0.1)
         axes.legend(fontsize=8)
-    paths = [folder / f"lean_curve.{kind}" for kind in ("svg", "png")]
-    for path in paths:
-        figure.savefig(path, dpi=150)
-    return paths
+    return save(figure, folder, "lean_curve")
 
 
 def main(*, batch: int = 200, out: Path = OUT, curves: tuple[Curve, ...] = CURVES) -> None:

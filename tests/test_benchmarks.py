@@ -148,9 +148,12 @@ def test_chart_pairs_labels_and_is_written(tmp_path):
         "DSS, lean": (10.0, 25.4),
         methods.REFERENCE: (85.0, 25.5),
     }
-    paths = draw_chart({"title": "ResNet-20", "shape": [200], "rows": rows}, table, tmp_path)
+    result = {"title": "ResNet-20", "shape": [200], "rows": rows}
+    paths = draw_chart(result, table, tmp_path)
     assert [path.name for path in paths] == ["cost_error.svg", "cost_error.png"]
-    assert paths[0].read_text().count("<!-- DSS, lean -->") == 1
+    drawn = [path.read_bytes() for path in paths]
+    assert drawn[0].decode().count("<!-- DSS, lean -->") == 1
+    assert [path.read_bytes() for path in draw_chart(result, table, tmp_path)] == drawn, "no date, no chance"
 
 
 def test_chart_refuses_another_table(tmp_path):
