@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 import ctta
-from benchmarks import curve, memory, methods
+from benchmarks import curve, memory, methods, race
 from benchmarks.cost_chart import draw_chart, points
 from benchmarks.reference_cotta import ReferenceCoTTA
 from networks import make_batch, make_network, make_stream
@@ -182,3 +183,29 @@ def test_the_curve_puts_errors_beside_times(tmp_path, monkeypatch):
     assert lean["forward_ratio"] > 0
     assert paper["reference_ratio"] > 0
     assert (tmp_path / "lean_curve.png").stat().st_size > 10_000
+
+
+def test_the_race_has_error_and_time_of_all(tmp_path):
+    generator = np.random.default_rng(0)
+    np.savez(
+        tmp_path / "clean.npz",
+        images=generator.integers(0, 256, (12, 32, 32, 3), dtype=np.uint8),
+        labels=generator.integers(0, 10, 12),
+    )
+    torch.save(methods.random_model("cifar_resnet20").state_dict(), tmp_path / "weights.pt")
+    arguments = [
+        "experiments/race_cifar10.yaml",
+        *("--set", f"data.path={tmp_path / 'clean.npz'}", "--set", f"model.weights={tmp_path / 'weights.pt'}"),
+        *("--set", "data.domains=[fog, contrast]", "--set", "data.images=12", "--set", "data.batch=6"),
+        *("--set", "methods=[cotta, {method: dss, preset: cifar10+lean}]", "--views", "2"),
+        *("--out", str(tmp_path / "race.json")),
+    ]
+    race.main(arguments)
+    found = {row["label"]: row for row in json.loads((tmp_path / "race.json").read_text())["rows"]}
+    assert list(found) == ["plain pass", methods.REFERENCE, "CoTTA", "DSS"]
+    assert (found["plain pass"]["forward_ratio"], found[methods.REFERENCE]["reference_ratio"]) == (1.0, 1.0)
+    for row in found.values():
+        assert row["error"] * 24 / 100 == pytest.approx(round(row["error"] * 24 / 100)), "of 24 answers"
+        assert row["seconds"] == pytest.approx(row["reference_ratio"] * found[methods.REFERENCE]["seconds"])
+    with pytest.raises(SystemExit, match="imagenet"):
+        race.main([*arguments, "--set", "methods=[{method: dss, preset: imagenet}]"])

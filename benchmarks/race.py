@@ -1,0 +1,147 @@
+"""The reference CoTTA and ours on the same weights, stream and threads, in one run: the error beside the time.
+
+    python -m benchmarks.race experiments/race_cifar10.yaml --set data.path=... --set model.weights=... --out race.json
+
+Each batch of the stream goes through a plain pass of the source, through `reference_cotta` in float32, and through
+every method of the experiment with its first seed; every other batch in the opposite order, so that all see the same
+machine. The first batch warms up: it counts in the errors, not in the times. A time is the median over batches.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+
+from benchmarks.methods import REFERENCE
+from benchmarks.reference_cotta import ReferenceCoTTA
+from ctta import METHODS, Adapter, experiment
+from ctta.memory import keep_freed
+from ctta.runner import environment, make_adapter
+from ctta.streams import Batch, open_stream
+
+PLAIN = "plain pass"
+
+
+@dataclass
+class Racer:
+    """Somebody in the race, and how it goes."""
+
+    answer: Callable[[Batch], Tensor]
+    wrong: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+    def run(self, batch: Batch) -> None:
+        began = time.perf_counter()
+        logits = self.answer(batch)
+        self.seconds.append(time.perf_counter() - began)
+        self.wrong += int((batch.answer(logits) != batch.y).sum())
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    label: str
+    error: float
+    seconds: float
+    forward_ratio: float
+    reference_ratio: float
+
+
+def plain(model: nn.Module) -> Callable[[Batch], Tensor]:
+    """The unadapted model."""
+
+    @torch.no_grad()
+    def answer(batch: Batch) -> Tensor:
+        logits: Tensor = model(batch.x)
+        return logits
+
+    return answer
+
+
+def adapting(adapter: Adapter) -> Callable[[Batch], Tensor]:
+    """One of ours, told where a domain starts."""
+
+    def answer(batch: Batch) -> Tensor:
+        if batch.first:
+            adapter.begin_domain()
+        return adapter.step(batch.x).logits
+
+    return answer
+
+
+def race(found: experiment.Experiment, views: int, console: Console) -> list[Row]:
+    """All of them, batch by batch."""
+    keep_freed()
+    stream, model = open_stream(found.data, found.protocol), found.model.load()
+    cells = [cell for cell in found.cells(next(iter(stream)).x.shape) if cell.seed == found.seeds[0]]
+    settings = METHODS["cotta"].preset_fields(cells[0].preset.partition("+")[0])
+    if settings["optimizer"] != "adam":
+        raise SystemExit(f"The reference learns with Adam, and {cells[0].preset} does not. Give a preset for CIFAR.")
+    reference = ReferenceCoTTA(model, views=views, **{name: settings[name] for name in ("lr", "gate", "restore")})
+    racers = {PLAIN: Racer(plain(model)), REFERENCE: Racer(lambda batch: reference(batch.x))}
+    racers |= {cell.label: Racer(adapting(make_adapter(cell, model, found.execution))) for cell in cells}
+    seen = 0
+    for number, batch in enumerate(track(stream, "batches", len(stream), console=console)):
+        seen += len(batch.x)
+        for racer in list(racers.values())[:: 1 if number % 2 == 0 else -1]:
+            racer.run(batch)
+    seconds = {label: median(racer.seconds[1:]) for label, racer in racers.items()}
+    return [
+        Row(
+            label,
+            100 * racer.wrong / seen,
+            seconds[label],
+            seconds[label] / seconds[PLAIN],
+            seconds[label] / seconds[REFERENCE],
+        )
+        for label, racer in racers.items()
+    ]
+
+
+def show(title: str, rows: list[Row]) -> Table:
+    """Error and time of each."""
+    table = Table("", "error %", "s a batch", "x plain", "/ public", title=title)
+    for row in rows:
+        numbers = (f"{row.error:.1f}", f"{row.seconds:.3f}", f"{row.forward_ratio:.1f}", f"{row.reference_ratio:.3f}")
+        table.add_row(row.label, *numbers)
+    return table
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__.partition("\n")[0])
+    parser.add_argument("experiment", type=Path, help="a YAML file: data, model, execution, methods")
+    parser.add_argument("--set", action="append", default=[], dest="change", help="data.path=..., as for ctta run")
+    parser.add_argument("--views", type=int, default=32, help="of the reference")
+    parser.add_argument("--out", type=Path, help="where the JSON goes")
+    given = parser.parse_args(arguments)
+    console, found = Console(), experiment.load(given.experiment, given.change)
+    rows = race(found, given.views, console)
+    console.print(show(f"{found.name}, batch {found.data.batch}, {found.data.images} images a domain", rows))
+    if given.out:
+        document: dict[str, Any] = {
+            "environment": environment(),
+            "experiment": found.name,
+            "images": found.data.images,
+            "batch": found.data.batch,
+            "execution": asdict(found.execution),
+            "rows": [asdict(row) for row in rows],
+        }
+        given.out.write_text(json.dumps(document, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
