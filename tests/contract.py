@@ -402,13 +402,13 @@ class OnDevice(Tensor):
 
 
 def check_one_synchronisation(case: Case) -> None:
-    """At most one host-device synchronisation a batch."""
+    """At most one host-device synchronisation a batch; one more at the first, where it is tried how views may go."""
     fields = {"gate": 0.5} if "gate" in case.method.config_type.fields() else {}
     adapter = case.adapter(**fields)
-    for x in case.stream(3):
+    for number, x in enumerate(case.stream(3)):
         OnDevice.reads.clear()
         adapter.step(x.as_subclass(OnDevice))
-        assert len(OnDevice.reads) <= 1, OnDevice.reads
+        assert len(OnDevice.reads) <= (2 if number == 0 else 1), OnDevice.reads
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = (

@@ -7,6 +7,7 @@ import shutil
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._inductor.exc import InvalidCxxCompiler
 
 import ctta
 from ctta import Execution, layers
@@ -83,6 +84,7 @@ def test_a_model_that_views_behind_a_convolution_still_works():
     expected = ctta.DSS(network, preset="cifar10", gate=1.0, views=2, execution=Execution(channels_last=False))
     for _ in range(3):
         torch.testing.assert_close(adapter(x), expected(x), atol=1e-12, rtol=1e-12)
+    assert adapter._passes.tried == {(adapter.teacher, True, False): True}, "as given, its views go together"
     moments, others = (one.optimizer.state[one.student.conv.weight] for one in (adapter, expected))
     assert moments["exp_avg"].stride() == adapter.student.conv.weight.stride()
     torch.testing.assert_close(moments, others, atol=1e-12, rtol=1e-12)
@@ -151,3 +153,14 @@ def test_compiled_passes_give_the_same_answers():
     x = make_batch("image_bn", 8, 0).double()
     plain, quick = ctta.BNAdapt(network), ctta.BNAdapt(network, execution=Execution(compile=True))
     torch.testing.assert_close(quick(x), plain(x), atol=1e-10, rtol=1e-10)
+
+
+def test_a_compiler_that_is_not_there_is_said(monkeypatch):
+    adapter = ctta.BNAdapt(make_network("image_bn"), execution=Execution(compile=True))
+
+    def fail(*_: object, **__: object) -> None:
+        raise InvalidCxxCompiler
+
+    monkeypatch.setattr(adapter._passes, "_pass", fail)
+    with pytest.raises(ctta.errors.ConfigError, match="needs a compiler"):
+        adapter(make_batch("image_bn", 8, 0))

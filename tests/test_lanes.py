@@ -57,6 +57,48 @@ class Drawing(Small):
         return x + 0.1 * torch.randn_like(x)
 
 
+class Generating(Small):
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(0)
+
+    def between(self, x: Tensor) -> Tensor:
+        return x + 0.1 * torch.randn(x.shape, generator=self.generator, dtype=x.dtype)
+
+
+class Counting(Small):
+    """Counts its passes, and answers by the count."""
+
+    count = 0
+
+    def between(self, x: Tensor) -> Tensor:
+        self.count += 1
+        return x * (1 + self.count % 3)
+
+
+class Locking(Small):
+    """Cannot be copied."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made = False
+
+    def between(self, x: Tensor) -> Tensor:
+        if self.made is False:
+            self.made = threading.Lock()
+        with self.made:
+            return x
+
+
+class Centring(Small):
+    """Looks across the batch in its own way."""
+
+    def between(self, x: Tensor) -> Tensor:
+        return x / x.abs().amax(0)
+
+
 class Failing(Small):
     """Refuses images that somebody has changed."""
 
@@ -80,12 +122,73 @@ def test_answers_do_not_depend_on_which_lane_is_faster():
     assert all(torch.equal(answers(adapter(network, 3)), first) for _ in range(3))
 
 
-@pytest.mark.parametrize("kind", [Noting, Drawing])
+@pytest.mark.parametrize("kind", [Noting, Drawing, Generating, Counting, Locking])
 def test_networks_that_keep_things_and_networks_that_draw(kind):
     network = kind().double()
     made = adapter(network, 3)
     torch.testing.assert_close(answers(made), answers(adapter(network, 1)), atol=1e-12, rtol=1e-12)
-    assert (made.teacher in made._passes.alone) == (kind is Drawing)
+    # The first batch does not show that a network cannot be copied later on.
+    assert made._passes.tried == {(made.teacher, False, True): kind in (Noting, Locking)}
+
+
+def test_views_of_a_network_that_looks_across_the_batch_are_not_pooled():
+    expected = answers(adapter(Centring().double(), 1))
+    made = ctta.DSS(Centring().double(), preset="cifar10", gate=1.0, views=5, lr=1e-2, ema=0.9)
+    torch.testing.assert_close(answers(made), expected, atol=1e-12, rtol=1e-12)
+    assert made._passes.tried == {(made.teacher, True, False): False}
+
+
+def test_a_network_that_somebody_listens_to_has_one_pass_at_a_time():
+    made, heard = adapter(Small(), 3), []
+    made.teacher.head.register_forward_hook(lambda *_: heard.append(threading.current_thread()))
+    answers(made)
+    assert len(heard) == 15
+    assert set(heard) == {threading.current_thread()}
+
+
+def test_a_batch_that_is_refused_changes_nothing():
+    network = Small().double()
+    expected = answers(adapter(network, 3))
+    for early in (True, False):
+        made = adapter(network, 3)
+        if not early:
+            made(make_batch("image_bn", 8, 0).double())
+        with pytest.raises(ctta.CttaError, match=r"\(8, 1, 16, 16\)"):
+            made(make_batch("image_bn", 8, 0)[:, :1].double())
+        made.reset()
+        assert torch.equal(answers(made), expected)
+        assert made._passes.tried == {(made.teacher, False, True): True}
+
+
+def test_one_view_at_a_time_where_there_is_no_room_for_more(monkeypatch):
+    made, expected = adapter(Small().double(), 3), answers(adapter(Small().double(), 1))
+    answers(made)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("no room")
+
+    monkeypatch.setattr(made._passes, "_in_chunks", full)
+    made.reset()
+    torch.testing.assert_close(answers(made), expected, atol=1e-12, rtol=1e-12)
+
+
+def test_lanes_of_a_lane_are_one():
+    def nested(number: int) -> list[int]:
+        return side_by_side([lambda item: item + number] * 2, range(3))
+
+    assert side_by_side([nested] * 2, (0, 10)) == [[0, 1, 2], [10, 11, 12]]
+
+
+def test_items_may_be_none():
+    assert side_by_side([str, str], [1, None, 3]) == ["1", "None", "3"]
+
+
+def test_chunks_are_even():
+    x = torch.empty(4, 3, 32, 32)
+    assert Execution(chunk=20, lanes=2).arrange(x, 32) == (8, 2), "not ten, ten, ten and two"
+    assert Execution(chunk=20, lanes=2).arrange(x, 1) == (1, 1)
+    assert Execution(chunk=3, lanes=1).arrange(x, 7) == (3, 1)
+    assert Execution(compile=True, lanes=2).arrange(x, 32) == (1, 1)
 
 
 def test_after_a_reset_the_answers_are_the_same():

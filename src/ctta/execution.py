@@ -5,6 +5,7 @@ Settings of the adapter, not of a method: they change what a pass costs, and its
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ class Execution(Config):
     )
     compile: bool = setting(False, "torch.compile; the first batches are slow, and it needs a compiler.")
     chunk: int | None = setting(
-        None, "Views on their way through a network at a time; by their size without it.", low=1
+        None, "Views on their way through a network at a time, at least one a lane; by their size without it.", low=1
     )
     lanes: int | None = setting(
         None, "Passes of views side by side on a CPU; by their size and the number of threads without it.", low=1
@@ -52,16 +53,24 @@ class Execution(Config):
             else:
                 yield
 
+    def arrange(self, x: Tensor, count: int) -> tuple[int, int]:
+        """How `count` views of this batch go through a network: so many in a pass, so many passes side by side."""
+        if self.compile:
+            return 1, 1
+        lanes = min(count, self.passes_at_once(x))
+        rounds = math.ceil(count / (lanes * self.views_in_a_pass(x)))
+        return math.ceil(count / (lanes * rounds)), lanes  # even, so that no lane waits for another
+
     def passes_at_once(self, x: Tensor) -> int:
-        """How many passes of views of this batch go side by side."""
+        """How many passes of views of this batch go side by side, if there are so many."""
         # What the caller's own autocast says holds in the caller's thread alone.
-        if x.device.type != "cpu" or self.compile or torch.is_autocast_enabled("cpu"):
+        if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return 1
         threads = torch.get_num_threads()
         return self.lanes or max(1, min(threads, self.chunk or threads, SIDE_BY_SIDE // x.numel()))
 
     def views_in_a_pass(self, x: Tensor) -> int:
-        """How many views of this batch go through a network together."""
+        """How many views of this batch go through a network together, at most."""
         limit = CHUNK_CPU if x.device.type == "cpu" else CHUNK_ACCELERATOR
         return max(1, (self.chunk or limit // x.numel()) // self.passes_at_once(x))
 

@@ -6,7 +6,6 @@ takes a millisecond is hardly worth waking a thread for.
 
 from __future__ import annotations
 
-import itertools
 import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -19,6 +18,8 @@ import torch
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
+_here = threading.local()
+
 
 def side_by_side(works: Sequence[Callable[[Item], Made]], items: Iterable[Item]) -> list[Made]:
     """What the works make of the items, in the order of the items. A work that is free takes the next one.
@@ -26,19 +27,21 @@ def side_by_side(works: Sequence[Callable[[Item], Made]], items: Iterable[Item])
     Items are made one at a time and in order, by the lane that takes them, so what they draw does not depend on which
     lane is faster. A failure ends all of them, and no lane is at work any more when this returns.
     """
-    turn, rest, numbers = threading.Lock(), iter(items), itertools.count()
+    if len(works) == 1 or getattr(_here, "is_lane", False):  # lanes of a lane would wait for it to be free
+        return [works[0](item) for item in items]
+    turn, numbered = threading.Lock(), enumerate(items)
     stop, made = threading.Event(), dict[int, Made]()
 
     def lane(work: Callable[[Item], Made]) -> None:
         try:
             while not stop.is_set():
                 with turn:
-                    item = next(rest, None)
-                    number = next(numbers)
-                if item is None:
+                    taken = next(numbered, None)
+                if taken is None:
                     return
+                number, item = taken
                 made[number] = work(item)
-                item = None  # before the next is made
+                del taken, item  # before the next is made
         except BaseException:
             stop.set()
             raise
@@ -61,6 +64,7 @@ def _pool(lanes: int, threads: int) -> ThreadPoolExecutor:
     def settle() -> None:
         torch.get_num_threads()  # at its first use torch gives a thread the process's number; ours comes after it
         torch.set_num_threads(threads)
+        _here.is_lane = True
         ready.wait()
 
     common = torch.get_num_threads()

@@ -226,6 +226,12 @@ def twin(module: nn.Module) -> nn.Module:
     return copy.deepcopy(module, {id(tensor): tensor for tensor in (*module.parameters(), *module.buffers())})
 
 
+def hooked(module: nn.Module) -> bool:
+    """Whether somebody listens to the network's passes, maybe from a place that twins share."""
+    hooks = ((*one._forward_hooks.values(), *one._forward_pre_hooks.values()) for one in module.modules())
+    return any(hook is not _forget for found in hooks for hook in found)
+
+
 def can_group(module: nn.Module) -> bool:
     """Whether `grouped_statistics` knows every layer of the network that looks across the batch."""
     norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]

@@ -6,7 +6,6 @@ A network that does not go along, in a layout or beside another pass, is run the
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta import layers
-from ctta.errors import InputError, ModelError
+from ctta.errors import ConfigError, InputError, ModelError
 from ctta.execution import Execution, compiled
 from ctta.lanes import side_by_side
 from ctta.randomness import Randomness
@@ -30,7 +29,7 @@ class Passes:
         self.execution, self.classes = execution, classes
         self.relaid = relaid  # called where a network's weights were laid out anew
         self.quick: list[nn.Module] = []  # networks in channels-last
-        self.alone: list[nn.Module] = []  # networks whose views go one after the other
+        self.tried: dict[tuple[nn.Module, bool, bool], bool] = {}  # whether views may go together, side by side
 
     def lay_out(self, network: nn.Module) -> None:
         """Give a network the layout that hardware likes."""
@@ -48,9 +47,14 @@ class Passes:
         except torch.OutOfMemoryError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError) as error:
-            if quick and "view size is not compatible" in str(error):
+            if quick and _order_of_values(error):
                 self._lay_out_as_given(network)
                 return self.run(network, x, grad=grad)
+            if self.execution.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
+                raise ConfigError(
+                    f"compile=True, and torch.compile failed: {error}. It needs a compiler, g++ on a CPU or Triton "
+                    "on a GPU. Install one, or leave compile off."
+                ) from error
             raise _explained(error, x) from error
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
@@ -69,66 +73,66 @@ class Passes:
         self, network: nn.Module, x: Tensor, count: int, make: MakeViews, random: Randomness
     ) -> Iterator[Tensor]:
         """Logits of `count` views of the batch, without gradient; each view is normalised with its own statistics."""
-        together = lanes = 1
-        if not self.execution.compile and layers.can_group(network):
-            lanes = min(count, self.execution.passes_at_once(x))
-            together = min(self.execution.views_in_a_pass(x), math.ceil(count / lanes))
-
-        def chunks() -> Iterator[Tensor]:
-            views = make(x, count)
-            for start in range(0, count, together):
-                yield _joined(list(itertools.islice(views, min(together, count - start))))
-
-        if lanes > 1 and network not in self.alone:
-            logits = self._side_by_side(network, x, chunks(), lanes, random)
-            if logits is not None:
-                yield from logits
+        together, lanes = self.execution.arrange(x, count) if layers.can_group(network) else (1, 1)
+        if together * lanes > 1 and self._independent(network, x, together > 1, lanes > 1):
+            before = random.state()
+            try:
+                answers = self._in_chunks(network, x, make(x, count), together, lanes)
+            except Exception:  # one view at a time needs less memory, or finds the words for what is wrong
+                random.restore(before)
+            else:
+                yield from answers
                 return
-        for chunk in chunks():
-            views = len(chunk) // len(x)
-            with layers.grouped_statistics(network, views):
-                answers = self.run(network, chunk)
-            del chunk  # before the next is made
-            yield from answers.chunk(views)
+        for view in make(x, count):
+            yield self.run(network, view)
 
-    def _side_by_side(
-        self, network: nn.Module, x: Tensor, chunks: Iterator[Tensor], lanes: int, random: Randomness
-    ) -> list[Tensor] | None:
-        """The logits of all views, made in threads. None, and all as before, where it takes one pass after the other:
-
-        where the network draws random numbers, whose order would be chance; and where it fails, so that `run` finds out
-        what there is to say or to do about it.
-        """
-        generators = (random.host, torch.default_generator)
-        before = [generator.get_state() for generator in generators]
+    def _in_chunks(
+        self, network: nn.Module, x: Tensor, views: Iterator[Tensor], together: int, lanes: int
+    ) -> list[Tensor]:
+        """The logits of all views, so many in a pass and so many passes at the same time."""
         quick = self._quick(network, x)
 
-        def work(twin: nn.Module, chunk: Tensor) -> tuple[Tensor, ...]:
-            views = len(chunk) // len(x)
-            with layers.grouped_statistics(twin, views):
-                logits = self._pass(twin, chunk, quick=quick)
+        def chunks() -> Iterator[Tensor]:
+            while chunk := list(itertools.islice(views, together)):
+                yield torch.cat(chunk) if len(chunk) > 1 else chunk[0]
+
+        def work(module: nn.Module, chunk: Tensor) -> tuple[Tensor, ...]:
+            groups = len(chunk) // len(x)
+            with layers.grouped_statistics(module, groups):
+                logits = self._pass(module, chunk, quick=quick)
             if logits.shape != (len(chunk), self.classes):
                 raise ModelError(f"Logits of shape {tuple(logits.shape)}.")
-            return tuple(logits.to(x.dtype).chunk(views))
+            return tuple(logits.to(x.dtype).chunk(groups))
 
         # A model may keep something in its attributes while it runs, so each lane has one of its own.
-        twins = [network, *(layers.twin(network) for _ in range(lanes - 1))]
-        try:
-            made = side_by_side([partial(work, twin) for twin in twins], chunks)
-        except Exception:
-            made = None
-        if made is None or not torch.equal(generators[1].get_state(), before[1]):
-            self.alone.append(network)
-            for generator, state in zip(generators, before, strict=True):
-                generator.set_state(state)
-            return None
+        modules = [network, *(layers.twin(network) for _ in range(lanes - 1))]
+        made = side_by_side([partial(work, module) for module in modules], chunks())
         return [logits for answers in made for logits in answers]
 
+    def _independent(self, network: nn.Module, x: Tensor, together: bool, beside: bool) -> bool:
+        """Whether a view's answer is the same in a pass with others, or beside it, as alone; tried at the first batch.
+
+        It is not where a network looks across the batch in its own way, draws random numbers, or remembers its passes.
+        Twins are asked, so that what it remembers stays as it is.
+        """
+        key = (network, together, beside)
+        if key not in self.tried:
+            quick = self._quick(network, x)
+            try:
+                self.tried[key] = not (beside and layers.hooked(network)) and _agree(network, x, together, quick)
+            except Exception as error:
+                if isinstance(error, torch.OutOfMemoryError):
+                    return False  # the batch is too large for a trial, and the next may not be
+                if quick and _order_of_values(error):
+                    self._lay_out_as_given(network)
+                    return self._independent(network, x, together, beside)
+                self.run(network, x)  # if this fails too, the batch is to blame
+                self.tried[key] = False
+        return self.tried[key]
+
     def _pass(self, network: nn.Module, x: Tensor, *, quick: bool, grad: bool = False) -> Any:
-        # A model may change its input in place, and the batch is needed again.
-        given = x.clone(memory_format=torch.channels_last if quick else torch.contiguous_format)
         with self.execution.scope(x.device, grad=grad):
-            return network(given)
+            return network(_given(x, quick))
 
     def _quick(self, network: nn.Module, x: Tensor) -> bool:
         return x.dim() == 4 and network in self.quick
@@ -141,9 +145,37 @@ class Passes:
         self.relaid()
 
 
-def _joined(views: list[Tensor]) -> Tensor:
-    """Views in one tensor; one alone is not copied."""
-    return torch.cat(views) if len(views) > 1 else views[0]
+def _given(x: Tensor, quick: bool) -> Tensor:
+    """A copy in the network's layout: a model may change its input in place, and the batch is needed again."""
+    return x.clone(memory_format=torch.channels_last if quick else torch.contiguous_format)
+
+
+def _agree(network: nn.Module, x: Tensor, together: bool, quick: bool) -> bool:
+    """Whether twins of the network that take some batches in turn, two in a pass or one, say what one twin says.
+
+    In full precision, so that nothing but rounding lies between them.
+    """
+    twice = torch.arange(len(x), device=x.device) // 2
+    batches = [x, x[twice].flip(-1), x.flip(0)[twice], x[twice] / 2][: 4 if together else 2]  # unlike in any statistic
+    size = 2 if together else 1
+    exact = torch.autocast(x.device.type, enabled=False)
+    with exact, torch.no_grad(), torch.random.fork_rng([x.device] if x.device.type == "cuda" else []):
+        alone = layers.twin(network)
+        expected = torch.cat([alone(_given(batch, quick)) for batch in batches])
+        found = []
+        for start in range(0, len(batches), size):
+            module, chunk = layers.twin(network), torch.cat(batches[start : start + size])
+            with layers.grouped_statistics(module, size):
+                found.append(module(_given(chunk, quick)))
+    given = torch.cat(found)
+    limit = torch.finfo(x.dtype).eps ** 0.5 * expected.nan_to_num().abs().max()
+    agree = ((given - expected).abs() <= limit) | (given == expected) | (given.isnan() & expected.isnan())
+    return bool(agree.all())
+
+
+def _order_of_values(error: Exception) -> bool:
+    """Whether a model took for granted how values lie in memory."""
+    return "view size is not compatible" in str(error)
 
 
 def _explained(error: Exception, x: Tensor) -> Exception:

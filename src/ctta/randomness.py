@@ -35,6 +35,15 @@ class Randomness:
         """`count` draws from U(low, high), made on the host in double precision."""
         return torch.empty(count, dtype=torch.float64, device="cpu").uniform_(low, high, generator=self.host)
 
+    def state(self) -> tuple[torch.Tensor, ...]:
+        """Where the draws are."""
+        return self.host.get_state(), self.device.get_state()
+
+    def restore(self, state: tuple[torch.Tensor, ...]) -> None:
+        """Draw again from there."""
+        self.host.set_state(state[0])
+        self.device.set_state(state[1])
+
     def opposites(self) -> Iterator[Randomness]:
         """This randomness again and again, where every second turn draws the opposite of the one before it.
 

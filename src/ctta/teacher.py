@@ -102,10 +102,11 @@ class MeanTeacher(Adapter):
 
         The plain batch has a share in it where `plain` says so.
         """
-        if views == 0:
+        share = self.config.plain
+        if views == 0 or share == 1:
             return self.run(network, x)
         total = torch.zeros(len(x), self.classes, dtype=x.dtype, device=x.device)
-        confidence, share = total.new_zeros(()), self.config.plain
+        confidence = total.new_zeros(())
         for logits in self.run_views(network, x, views):
             total += logits
             if share == "weighed":
