@@ -19,7 +19,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", help=f"which ones, of: {', '.join(present)}; all if none is named")
     of_methods = parser.add_argument_group("methods", "time and memory of every method")
     of_methods.add_argument("--quick", action="store_true", help="small batches and few views: does it run?")
-    of_methods.add_argument("--rounds", type=int, help="turns of each method; without it, a few for small networks")
+    of_methods.add_argument("--rounds", type=int, help="turns of each method, 3")
     of_methods.add_argument("--out", type=Path, default=methods.OUT, help=f"where the JSON goes, {methods.OUT}")
     of_methods.add_argument("--errors", type=Path, help=f"table.csv of a run, for the chart; else {methods.ERRORS}")
     given = vars(parser.parse_args())

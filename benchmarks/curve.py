@@ -47,7 +47,7 @@ class Curve:
 
 CURVES = (
     Curve("CIFAR-10, ResNet-20", "cifar_resnet20", RESULTS / "lean_curve_cifar10.csv", rounds=3),
-    Curve("CIFAR-100, ResNet-56", "cifar100_resnet56_b", RESULTS / "lean_curve_cifar100.csv", rounds=1),
+    Curve("CIFAR-100, ResNet-56", "cifar100_resnet56_b", RESULTS / "lean_curve_cifar100.csv", rounds=3),
 )
 
 

@@ -17,10 +17,12 @@ from __future__ import annotations
 
 import copy
 import json
+import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -55,7 +57,7 @@ class Setting:
     title: str
     model: str  # in MODELS
     shape: tuple[int, ...]
-    rounds: int = 1
+    rounds: int = 3
     views: int = 32
 
     def quick(self) -> Setting:
@@ -64,7 +66,7 @@ class Setting:
 
 
 SETTINGS = (
-    Setting("ResNet-20, CIFAR", "cifar_resnet20", (200, 3, 32, 32), rounds=3),
+    Setting("ResNet-20, CIFAR", "cifar_resnet20", (200, 3, 32, 32)),
     Setting("WRN-28-10, CIFAR", "wrn28_10", (4, 3, 32, 32)),
     Setting("ResNet-50, 224 px", "resnet50", (4, 3, 224, 224)),
     Setting("PointNet, 1024 points", "pointnet", (16, 1024, 3)),
@@ -75,6 +77,7 @@ DSS_VARIANTS: Mapping[str, tuple[str, Execution]] = {
     "DSS, bfloat16": ("paper", Execution(precision="bfloat16")),
     "DSS, autocast": ("paper", Execution(precision="autocast")),
     "DSS, weighed": ("weighed", Execution()),
+    "DSS, weighed, bfloat16": ("weighed", Execution(precision="bfloat16")),
     "DSS, lean": ("lean", Execution()),
     "DSS, lean, bfloat16": ("lean", Execution(precision="bfloat16")),
     "DSS, lean, autocast": ("lean", Execution(precision="autocast")),
@@ -101,22 +104,31 @@ GOALS = (
 )
 
 
-@dataclass
 class Stopwatch:
-    """Seconds spent in calls that were put under it, by name."""
+    """Seconds spent in calls that were put under it, by name; of all threads together."""
 
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = defaultdict(float)
+        self.turn = threading.Lock()
 
     def watch(self, name: str, owner: object, *attributes: str) -> None:
         """Replace methods of one object, not of its class, by ones that are timed."""
         for attribute in attributes:
             setattr(owner, attribute, self.timed(name, getattr(owner, attribute)))
 
+    def watch_passes(self, name: str, network: nn.Module) -> None:
+        """Time a network's passes, and those of copies that are made of it."""
+        kind = type(network)
+        forward = self.timed(name, kind.forward)
+        network.__class__ = type(kind.__name__, (kind,), {"forward": lambda *args: forward(*args)})
+
     def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
             start = time.perf_counter()
             result = call(*args, **kwargs)
-            self.seconds[name] += time.perf_counter() - start
+            taken = time.perf_counter() - start
+            with self.turn:
+                self.seconds[name] += taken
             return result
 
         return wrapper
@@ -206,7 +218,7 @@ def adapter_subject(
     if isinstance(adapter, MeanTeacher):
         adapter.views = default_views(x, adapter.config.draw)
         watch.watch("views", adapter, "views")
-        watch.watch("teacher", adapter.teacher, "forward")
+        watch.watch_passes("teacher", adapter.teacher)
         watch.watch("updates", adapter, "descend", "follow", "restore")
 
     def step() -> tuple[float, int]:
@@ -222,7 +234,7 @@ def reference_subject(model: nn.Module, x: Tensor, views: int) -> Subject:
     """The reference CoTTA under the stopwatch."""
     reference, watch = ReferenceCoTTA(model, views=views, gate=OPEN), Stopwatch()
     watch.watch("views", reference, "view")
-    watch.watch("teacher", reference.teacher, "forward")
+    watch.watch_passes("teacher", reference.teacher)
     watch.watch("updates", reference, "follow", "restore")
     watch.watch("updates", reference.optimizer, "step")
 
@@ -413,7 +425,14 @@ def main(*, quick: bool = False, rounds: int | None = None, out: Path = OUT, err
     held = memory.measure(random_model("wrn28_10"), random_batch((2 if quick else 10, 3, 32, 32)), gate=OPEN)
     console.print(memory.show(held))
 
-    document = {"environment": environment(), "quick": quick, "goals": found, "settings": results, "memory": held}
+    waiting = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY"), "freed memory": "kept"}
+    document = {
+        "environment": environment() | waiting,
+        "quick": quick,
+        "goals": found,
+        "settings": results,
+        "memory": held,
+    }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(document, indent=1) + "\n")
     charts = draw_chart(results[0], errors or ERRORS, out.parent) if errors or ERRORS.is_file() else []
