@@ -372,7 +372,7 @@ def check_default_dtype(case: Case) -> None:
 
 
 class OnDevice(Tensor):
-    """A tensor that pretends to live on a device: reading it on the host is counted."""
+    """A tensor that pretends to live on a device: reading it on the host is counted, and waiting for a copy to it."""
 
     reads: ClassVar[list[str]] = []
     HOST: ClassVar[set[str]] = {
@@ -387,6 +387,7 @@ class OnDevice(Tensor):
         "nonzero",
         "masked_select",
         "unique",
+        "bincount",
     }
 
     @classmethod
@@ -396,7 +397,8 @@ class OnDevice(Tensor):
             isinstance(index, Tensor) and index.dtype == torch.bool
             for index in (args[1] if isinstance(args[1], tuple) else (args[1],))
         )
-        if (name in cls.HOST and isinstance(args[0], OnDevice)) or masked:
+        waits = name == "to" and not isinstance(args[0], OnDevice) and not (kwargs or {}).get("non_blocking")
+        if (name in cls.HOST and isinstance(args[0], OnDevice)) or masked or waits:
             cls.reads.append(name)
         return super().__torch_function__(function, types, args, kwargs or {})
 

@@ -128,7 +128,7 @@ class DSS(MeanTeacher):
         assign_finite(self.threshold, dynamic_threshold(self.threshold, confidence, self.config.lambda_))
         delta = class_confidence(confidence, label, self.classes, average=self.config.delta != "sum")
         if self.config.delta == "running":
-            seen = torch.bincount(label, minlength=self.classes) > 0
+            seen = class_counts(label, self.classes) > 0
             moved = torch.lerp(self.class_average, delta, 1 - self.config.lambda_)
             delta = assign_finite(self.class_average, torch.where(seen, moved, self.class_average))
         return confidence, confidence >= class_threshold(self.threshold, class_ratio(delta))[label]
@@ -147,7 +147,12 @@ def domain_start(threshold: Tensor, classes: int) -> Tensor:
 def class_confidence(confidence: Tensor, label: Tensor, classes: int, *, average: bool) -> Tensor:
     """Eq. 3: confidence that fell to each class, (C,), over N as printed; or its average over the class's samples."""
     total = confidence.new_zeros(classes).index_add(0, label, confidence)
-    return total / (torch.bincount(label, minlength=classes).clamp(min=1) if average else len(label))
+    return total / (class_counts(label, classes).clamp(min=1) if average else len(label))
+
+
+def class_counts(label: Tensor, classes: int) -> Tensor:
+    """Samples of each class; unlike `bincount`, without a look at the device."""
+    return label.new_zeros(classes).index_add(0, label, torch.ones_like(label))
 
 
 def class_ratio(delta: Tensor) -> Tensor:

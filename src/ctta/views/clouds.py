@@ -56,7 +56,8 @@ class CloudViews:
         matrices = rotation(angles)
         if self.scale:
             matrices = matrices * random.uniform(1 - self.scale, 1 + self.scale, rows).view(rows, 1, 1)
-        view = torch.baddbmm(offsets.to(x).expand(len(x), 1, 3), x, matrices.to(x).expand(len(x), 3, 3))
+        offsets, matrices = (drawn.to(x, non_blocking=True) for drawn in (offsets, matrices))
+        view = torch.baddbmm(offsets.expand(len(x), 1, 3), x, matrices.expand(len(x), 3, 3))
         if self.jitter:
             noise = torch.empty_like(x).normal_(generator=random.device).clamp_(-FARTHEST, FARTHEST)
             view = view + self.jitter * noise

@@ -67,11 +67,11 @@ class ImageViews:
         x = jitter(x.clamp(0, 1), *_draw_jitter(random, rows))
         height, width = x.shape[2:]
         grid, sigma = _draw_geometry(random, rows, height, width, 0 if self.clean else MARGIN)
-        grid = grid.to(x).expand(len(x), -1, -1, -1)
+        grid = moved(grid, x).expand(len(x), -1, -1, -1)
         if self.clean:
             return mirrored_sample(x, grid)
         x = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
-        x = blur(x, sigma.to(x))
+        x = blur(x, moved(sigma, x))
         noise = torch.empty_like(x).normal_(0, NOISE, generator=random.device)
         return noise.add_(x).clamp_(0, 1)
 
@@ -100,10 +100,15 @@ class StrongViews:
         nothing = torch.tensor([1.0, 1.0, 1.0, 0.0], dtype=factors.dtype, device="cpu")
         factors = torch.where(_drawn(random, STRONG_JITTER, rows)[:, None], factors, nothing)
         x = jitter(x.clamp(0, 1), order, factors)
-        x = torch.where(_drawn(random, STRONG_GREY, rows).to(x.device).view(-1, 1, 1, 1), grey(x), x)
+        x = torch.where(_drawn(random, STRONG_GREY, rows).to(x.device, non_blocking=True).view(-1, 1, 1, 1), grey(x), x)
         sigma = torch.where(_drawn(random, STRONG_BLUR, rows), random.uniform(*STRONG_SIGMA, rows), BLUR[0])
-        x = blur(F.pad(x, (STRONG_MARGIN,) * 4, mode="replicate"), sigma.to(x), STRONG_MARGIN)
+        x = blur(F.pad(x, (STRONG_MARGIN,) * 4, mode="replicate"), moved(sigma, x), STRONG_MARGIN)
         return flip(x, _drawn(random, FLIP, rows))
+
+
+def moved(drawn: Tensor, x: Tensor) -> Tensor:
+    """What was drawn on the host, where the images are and as exact as they; the host does not wait for the device."""
+    return drawn.to(x, non_blocking=True)
 
 
 def brightness(x: Tensor, factor: Tensor) -> Tensor:
@@ -136,7 +141,7 @@ def hue(x: Tensor, shift: Tensor) -> Tensor:
     turn = torch.where(high == red, green - blue, torch.where(high == green, after_green, after_blue))
     turn = turn.addcmul_(chroma, 6 * shift)
     # A channel at offset n is: low + chroma * clamp(||sector - n| - 3| - 1, 0, 1), for shifts up to a third.
-    offsets = torch.tensor([0.0, 2.0, 4.0], dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
+    offsets = 2 * torch.arange(3, dtype=x.dtype, device=x.device).view(1, 3, 1, 1)
     distance = torch.addcmul(turn, chroma, offsets, value=-1).abs_().sub_(chroma, alpha=3).abs_().sub_(chroma)
     return torch.minimum(distance.clamp_(min=0), chroma).add_(low)
 
@@ -152,7 +157,7 @@ JITTERS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (brightness, contrast,
 def jitter(x: Tensor, order: Tensor, factors: Tensor) -> Tensor:
     """Apply the first K jitters in `order` (R, K) with `factors` (R, K); R is 1, or one row an image."""
     kinds = order.shape[1]
-    values = factors.to(x).view(len(factors), kinds, 1, 1, 1)
+    values = moved(factors, x).view(len(factors), kinds, 1, 1, 1)
     if len(order) == 1:
         for kind in order[0].tolist():
             x = JITTERS[kind](x, values[:, kind])
@@ -189,14 +194,14 @@ def blur(x: Tensor, sigma: Tensor, margin: int = MARGIN) -> Tensor:
 
 def flip(x: Tensor, which: Tensor) -> Tensor:
     """Mirror the images left to right where `which` (R,) is set; R is 1, or one row an image."""
-    return torch.where(which.to(x.device).view(-1, 1, 1, 1), x.flip(3), x)
+    return torch.where(which.to(x.device, non_blocking=True).view(-1, 1, 1, 1), x.flip(3), x)
 
 
 def mirrored_sample(x: Tensor, grid: Tensor) -> Tensor:
     """Read a grid of `sampling_grid`; beyond the border, the image is mirrored about its outermost pixels."""
     height, width = x.shape[2:]
-    scale = torch.tensor([width / max(width - 1, 1), height / max(height - 1, 1)], dtype=grid.dtype, device=grid.device)
-    return F.grid_sample(x, grid * scale, padding_mode="reflection", align_corners=True)
+    scale = torch.tensor([width / max(width - 1, 1), height / max(height - 1, 1)], dtype=grid.dtype, device="cpu")
+    return F.grid_sample(x, grid * moved(scale, grid), padding_mode="reflection", align_corners=True)
 
 
 def sampling_grid(
