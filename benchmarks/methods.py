@@ -138,6 +138,16 @@ class Stopwatch:
         return self.seconds[part] / self.seconds[whole] if part in self.seconds and whole in self.seconds else None
 
 
+class WatchedViews:
+    """Views under the stopwatch, one at a time or many."""
+
+    def __init__(self, views: Any, watch: Stopwatch) -> None:
+        self.one, self.many = watch.timed("views", views), watch.timed("views", views.many)
+
+    def __call__(self, *args: Any) -> Any:
+        return self.one(*args)
+
+
 @dataclass(frozen=True)
 class Subject:
     """What is measured: a step gives its forward and backward passes."""
@@ -216,8 +226,7 @@ def adapter_subject(
     adapter.prepare([(x, torch.arange(len(x)) % adapter.classes)] * 2)
     watch = Stopwatch()
     if isinstance(adapter, MeanTeacher):
-        adapter.views = default_views(x, adapter.config.draw)
-        watch.watch("views", adapter, "views")
+        adapter.views = WatchedViews(default_views(x, adapter.config.draw), watch)
         watch.watch_passes("teacher", adapter.teacher)
         watch.watch("updates", adapter, "descend", "follow", "restore")
 

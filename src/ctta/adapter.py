@@ -26,7 +26,7 @@ from ctta.errors import ConfigError, InputError, ModelError, StateError, nearest
 from ctta.execution import Execution
 from ctta.passes import Passes
 from ctta.randomness import Randomness
-from ctta.views import Draw, ViewKind, Views, default_views
+from ctta.views import Draw, ViewKind, Views, default_views, many_views
 
 log = logging.getLogger("ctta")
 
@@ -475,13 +475,14 @@ class Adapter(nn.Module, ABC):
         share: float = getattr(self.config, "batch_share", 1.0)
         return share
 
-    def make_views(self, x: Tensor, count: int = 1, kind: ViewKind = "full") -> Iterator[Tensor]:
-        """`count` views of the batch, one at a time."""
+    def make_views(self, x: Tensor, count: int = 1, together: int = 1, *, kind: ViewKind = "full") -> Iterator[Tensor]:
+        """`count` views of the batch, so many at a time in one tensor."""
         maker = self._view_maker(x, kind)
         assert maker is not None
         paired = getattr(self.config, "opposite", False)
-        for random in itertools.islice(self.random.opposites() if paired else itertools.repeat(self.random), count):
-            yield maker(x, random)
+        randoms = itertools.islice(self.random.opposites() if paired else itertools.repeat(self.random), count)
+        while part := list(itertools.islice(randoms, together)):
+            yield many_views(maker, x, part)
 
     # State.
 

@@ -5,7 +5,6 @@ A network that does not go along, in a layout or beside another pass, is run the
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +18,7 @@ from ctta.execution import Execution, compiled
 from ctta.lanes import side_by_side
 from ctta.randomness import Randomness
 
-MakeViews = Callable[[Tensor, int], Iterator[Tensor]]
+MakeViews = Callable[[Tensor, int, int], Iterator[Tensor]]  # of a batch, so many, so many at a time
 
 
 class Passes:
@@ -77,24 +76,18 @@ class Passes:
         if together * lanes > 1 and self._independent(network, x, together > 1, lanes > 1):
             before = random.state()
             try:
-                answers = self._in_chunks(network, x, make(x, count), together, lanes)
+                answers = self._in_chunks(network, x, make(x, count, together), lanes)
             except Exception:  # one view at a time needs less memory, or finds the words for what is wrong
                 random.restore(before)
             else:
                 yield from answers
                 return
-        for view in make(x, count):
+        for view in make(x, count, 1):
             yield self.run(network, view)
 
-    def _in_chunks(
-        self, network: nn.Module, x: Tensor, views: Iterator[Tensor], together: int, lanes: int
-    ) -> list[Tensor]:
-        """The logits of all views, so many in a pass and so many passes at the same time."""
+    def _in_chunks(self, network: nn.Module, x: Tensor, chunks: Iterator[Tensor], lanes: int) -> list[Tensor]:
+        """The logits of all views, a chunk in a pass and so many passes at the same time."""
         quick = self._quick(network, x)
-
-        def chunks() -> Iterator[Tensor]:
-            while chunk := list(itertools.islice(views, together)):
-                yield torch.cat(chunk) if len(chunk) > 1 else chunk[0]
 
         def work(module: nn.Module, chunk: Tensor) -> tuple[Tensor, ...]:
             groups = len(chunk) // len(x)
@@ -106,7 +99,7 @@ class Passes:
 
         # A model may keep something in its attributes while it runs, so each lane has one of its own.
         modules = [network, *(layers.twin(network) for _ in range(lanes - 1))]
-        made = side_by_side([partial(work, module) for module in modules], chunks())
+        made = side_by_side([partial(work, module) for module in modules], chunks)
         return [logits for answers in made for logits in answers]
 
     def _independent(self, network: nn.Module, x: Tensor, together: bool, beside: bool) -> bool:

@@ -6,8 +6,10 @@ clouds.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Literal, Protocol
 
+import torch
 from torch import Tensor
 
 from ctta.errors import InputError
@@ -15,15 +17,36 @@ from ctta.randomness import Randomness
 from ctta.views.clouds import CloudViews
 from ctta.views.images import Draw, ImageViews, StrongViews, WeakViews
 
-__all__ = ["CloudViews", "Draw", "ImageViews", "StrongViews", "ViewKind", "Views", "WeakViews", "default_views"]
+__all__ = [
+    "CloudViews",
+    "Draw",
+    "ImageViews",
+    "StrongViews",
+    "ViewKind",
+    "Views",
+    "WeakViews",
+    "default_views",
+    "many_views",
+]
 
 ViewKind = Literal["full", "clean", "weak", "strong"]
 
 
 class Views(Protocol):
-    """Makes one view of a batch: same shape, all randomness from `random`. Called in any thread, once at a time."""
+    """Makes one view of a batch: same shape, all randomness from `random`. Called in any thread, once at a time.
+
+    It may also have `many(x, randoms)`, which makes a view from each, one after the other in one tensor.
+    """
 
     def __call__(self, x: Tensor, random: Randomness) -> Tensor: ...
+
+
+def many_views(views: Views, x: Tensor, randoms: Sequence[Randomness]) -> Tensor:
+    """A view from each, one after the other in one tensor."""
+    if len(randoms) == 1:
+        return views(x, randoms[0])
+    many: Callable[[Tensor, Sequence[Randomness]], Tensor] | None = getattr(views, "many", None)
+    return many(x, randoms) if many else torch.cat([views(x, random) for random in randoms])
 
 
 def default_views(x: Tensor, draw: Draw, kind: ViewKind = "full") -> Views:

@@ -13,6 +13,7 @@ unless they are given: `views=CloudViews("sample", scale=0.1, jitter=0.01)`.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from ctta.errors import ConfigError
 from ctta.randomness import Randomness
-from ctta.views.images import Draw
+from ctta.views.images import Draw, for_each, moved
 
 ROTATION = 10.0  # degrees
 TRANSLATION = 0.1
@@ -50,18 +51,24 @@ class CloudViews:
             raise ConfigError(f"Ranges of cloud views must be 0 or more, and scale below 1. Here {', '.join(bad)}.")
 
     def __call__(self, x: Tensor, random: Randomness) -> Tensor:
-        rows = 1 if self.draw == "batch" else len(x)
-        angles = random.uniform(-self.rotation, self.rotation, 3 * rows).view(rows, 3) * (math.pi / 180)
-        offsets = random.uniform(-self.translation, self.translation, 3 * rows).view(rows, 1, 3)
-        matrices = rotation(angles)
-        if self.scale:
-            matrices = matrices * random.uniform(1 - self.scale, 1 + self.scale, rows).view(rows, 1, 1)
-        offsets, matrices = (drawn.to(x, non_blocking=True) for drawn in (offsets, matrices))
-        view = torch.baddbmm(offsets.expand(len(x), 1, 3), x, matrices.expand(len(x), 3, 3))
-        if self.jitter:
-            noise = torch.empty_like(x).normal_(generator=random.device).clamp_(-FARTHEST, FARTHEST)
-            view = view + self.jitter * noise
-        return view
+        return self.many(x, [random])
+
+    def many(self, x: Tensor, randoms: Sequence[Randomness]) -> Tensor:
+        """A view from each, one after the other in one tensor; each draws as if its view were made alone."""
+        rows, count = 1 if self.draw == "batch" else len(x), len(x) * len(randoms)
+        noise = x.new_empty(count if self.jitter else 0, *x.shape[1:])
+        drawn = []
+        for number, random in enumerate(randoms):
+            angles = random.uniform(-self.rotation, self.rotation, 3 * rows).view(rows, 3) * (math.pi / 180)
+            offsets = random.uniform(-self.translation, self.translation, 3 * rows).view(rows, 1, 3)
+            matrices = rotation(angles)
+            if self.scale:
+                matrices = matrices * random.uniform(1 - self.scale, 1 + self.scale, rows).view(rows, 1, 1)
+            drawn.append((offsets, matrices))
+            noise[number * len(x) :][: len(x)].normal_(generator=random.device)
+        offsets, matrices = (moved(for_each(torch.cat(parts), count), x) for parts in zip(*drawn, strict=True))
+        view = torch.baddbmm(offsets.expand(count, 1, 3), x.repeat(len(randoms), 1, 1), matrices.expand(count, 3, 3))
+        return view + self.jitter * noise.clamp_(-FARTHEST, FARTHEST) if self.jitter else view
 
 
 def rotation(angles: Tensor) -> Tensor:

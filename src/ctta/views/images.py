@@ -16,7 +16,7 @@ the weak and the strong one of contrastive learning.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -63,17 +63,33 @@ class ImageViews:
     limits: ClassVar[tuple[float, float] | None] = (0.0, 1.0)
 
     def __call__(self, x: Tensor, random: Randomness) -> Tensor:
-        rows = _rows(self.draw, x)
-        x = jitter(x.clamp(0, 1), *_draw_jitter(random, rows))
-        height, width = x.shape[2:]
-        grid, sigma = _draw_geometry(random, rows, height, width, 0 if self.clean else MARGIN)
-        grid = moved(grid, x).expand(len(x), -1, -1, -1)
+        return self.at_once(x, [random])
+
+    def many(self, x: Tensor, randoms: Sequence[Randomness]) -> Tensor:
+        """A view from each, one after the other in one tensor; each draws as if its view were made alone."""
+        if self.draw == "batch" and x.device.type == "cpu":
+            # Where the whole batch has one order of jitters nothing is gathered, which on a CPU is worth more.
+            return torch.cat([self(x, random) for random in randoms])
+        return self.at_once(x, randoms)
+
+    def at_once(self, x: Tensor, randoms: Sequence[Randomness]) -> Tensor:
+        """All of them in the same operations."""
+        rows, count, (height, width) = _rows(self.draw, x), len(x) * len(randoms), x.shape[2:]
+        noise = x.new_empty(0 if self.clean else count, *x.shape[1:])
+        drawn = []
+        for number, random in enumerate(randoms):
+            order, factors = _draw_jitter(random, rows)
+            grid, sigma = _draw_geometry(random, rows, height, width, 0 if self.clean else MARGIN)
+            drawn.append((order, factors, grid, sigma))
+            noise[number * len(x) :][: len(x)].normal_(0, NOISE, generator=random.device)
+        order, factors, grid, sigma = (for_each(torch.cat(parts), count) for parts in zip(*drawn, strict=True))
+        x = x.clamp(0, 1)
+        x = jitter(x if len(randoms) == 1 else x.repeat(len(randoms), 1, 1, 1), order, factors)
+        grid = moved(grid, x).expand(count, -1, -1, -1)
         if self.clean:
             return mirrored_sample(x, grid)
         x = F.grid_sample(x, grid, padding_mode="border", align_corners=False)
-        x = blur(x, moved(sigma, x))
-        noise = torch.empty_like(x).normal_(0, NOISE, generator=random.device)
-        return noise.add_(x).clamp_(0, 1)
+        return noise.add_(blur(x, moved(sigma, x))).clamp_(0, 1)
 
 
 @dataclass(frozen=True)
@@ -109,6 +125,11 @@ class StrongViews:
 def moved(drawn: Tensor, x: Tensor) -> Tensor:
     """What was drawn on the host, where the images are and as exact as they; the host does not wait for the device."""
     return drawn.to(x, non_blocking=True)
+
+
+def for_each(rows: Tensor, count: int) -> Tensor:
+    """A row a sample where there is a row a view; one row alone is for all."""
+    return rows if len(rows) == 1 else rows.repeat_interleave(count // len(rows), 0)
 
 
 def brightness(x: Tensor, factor: Tensor) -> Tensor:
