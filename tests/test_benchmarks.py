@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import ctta
-from benchmarks import curve, memory, methods, race
+from benchmarks import curve, memory, methods, race, shares
 from benchmarks.cost_chart import draw_chart, points
 from benchmarks.reference_cotta import ReferenceCoTTA
 from networks import make_batch, make_network, make_stream
@@ -196,7 +197,9 @@ def test_the_curve_puts_errors_beside_times(tmp_path, monkeypatch):
     assert (tmp_path / "lean_curve.png").stat().st_size > 10_000
 
 
-def test_the_race_has_error_and_time_of_all(tmp_path):
+@pytest.fixture
+def small(tmp_path) -> list[str]:
+    """What makes an experiment on CIFAR-10 small: two domains of two batches of noise, random weights."""
     generator = np.random.default_rng(0)
     np.savez(
         tmp_path / "clean.npz",
@@ -204,10 +207,46 @@ def test_the_race_has_error_and_time_of_all(tmp_path):
         labels=generator.integers(0, 10, 12),
     )
     torch.save(methods.random_model("cifar_resnet20").state_dict(), tmp_path / "weights.pt")
+    changes = {
+        "data.path": tmp_path / "clean.npz",
+        "model.weights": tmp_path / "weights.pt",
+        "data.domains": "[fog, contrast]",
+        "data.first": 0,
+        "data.images": 12,
+        "data.batch": 6,
+    }
+    return [word for key, value in changes.items() for word in ("--set", f"{key}={value}")]
+
+
+def test_rules_for_the_plain_share_are_asked_on_the_same_answers(tmp_path, small):
+    out = tmp_path / "shares.csv"
+    for name in ("one", "other"):
+        shares.main(["experiments/share_rule.yaml", *small, "--name", name, "--out", str(out)])
+    with out.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 2 * 2 * len(shares.RULES)
+    half = len(rows) // 2
+    assert [row | {"stream": ""} for row in rows[:half]] == [row | {"stream": ""} for row in rows[half:]]
+    found = {(row["rule"], row["views"]): row for row in rows}
+    assert float(found["weighed", "8"]["mean"]) == pytest.approx(
+        (float(found["weighed", "8"]["fog"]) + float(found["weighed", "8"]["contrast"])) / 2, abs=0.06
+    )
+    assert found["always 1", "4"] | {"views": ""} == found["always 1", "8"] | {"views": ""}, "views count for nothing"
+
+
+def test_a_rule_weighs_the_plain_batch_against_its_views():
+    views, plain = torch.tensor([[[2.0, 0.0]], [[0.0, 0.0]]]), torch.tensor([[0.0, 4.0]])
+    assert shares.answer(views, plain, lambda *_: torch.tensor(0.25)).tolist() == [[0.75, 1.0]]
+    seen = []
+    shares.answer(views, plain, lambda one, other: seen.append((one, other)) or torch.tensor(0.0))
+    sure = torch.tensor([4.0, 2.0, 0.0]).sigmoid()
+    assert seen == [(pytest.approx(sure[0]), pytest.approx(sure[1:].mean()))]
+
+
+def test_the_race_has_error_and_time_of_all(tmp_path, small):
     arguments = [
         "experiments/race_cifar10.yaml",
-        *("--set", f"data.path={tmp_path / 'clean.npz'}", "--set", f"model.weights={tmp_path / 'weights.pt'}"),
-        *("--set", "data.domains=[fog, contrast]", "--set", "data.images=12", "--set", "data.batch=6"),
+        *small,
         *("--set", "methods=[cotta, {method: dss, preset: cifar10+lean}]", "--views", "2"),
         *("--out", str(tmp_path / "race.json")),
     ]

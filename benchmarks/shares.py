@@ -1,0 +1,97 @@
+"""How much should the plain batch count beside its views? The error of several rules, from the answers of one run.
+
+    python -m benchmarks.shares experiments/share_rule.yaml --set data.path=... --set model.weights=... --out shares.csv
+
+DSS lean with eight views goes along a stream. At every batch the logits of its views and of the plain batch are kept,
+and each rule says what it would have answered with the first four views, and with all. What a rule would have taught
+the teacher is not seen. Rows are added to the CSV, so that several streams can stand in one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch import Tensor, nn
+
+from ctta import DSS, experiment
+from ctta.streams import open_stream
+from ctta.teacher import mean_confidence, plain_share
+
+Rule = Callable[[Tensor, Tensor], Tensor]  # from the mean confidence without views and with one to the plain share
+
+RULES: dict[str, Rule] = {
+    **{f"always {share:g}": lambda plain, view, share=share: plain.new_tensor(share) for share in (0, 0.25, 0.5, 1)},
+    "10 x difference": lambda plain, view: (10 * (plain - view)).clamp(0, 1),
+    "relative doubt": lambda plain, view: ((plain - view) / (1 - plain)).clamp(0, 1),
+    "weighed": plain_share,
+}
+MOST, FEW = 8, 4
+
+
+class Kept(DSS):
+    """DSS that keeps what its teacher says of each view, and of the plain batch."""
+
+    def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
+        self.said, self.plain = torch.stack(list(self.run_views(network, x, views))), self.run(network, x)
+        return self.said.mean(0).lerp(self.plain, 0.5)
+
+
+def answer(views: Tensor, plain: Tensor, rule: Rule) -> Tensor:
+    """Logits by a rule."""
+    view = torch.stack([mean_confidence(logits) for logits in views]).mean()
+    return views.mean(0).lerp(plain, rule(mean_confidence(plain), view))
+
+
+def errors(found: experiment.Experiment, console: Console) -> Iterator[tuple[str, int, dict[str, float]]]:
+    """Each rule, with so many views: percent wrong by domain."""
+    stream, method = open_stream(found.data, found.protocol), found.methods[0]
+    adapter = Kept(found.model.load(), preset=method.preset, views=MOST, execution=found.execution)
+    kept: list[tuple[str, Tensor, Tensor, Tensor]] = []
+    for batch in track(stream, "batches", len(stream), console=console):
+        if batch.first:
+            adapter.begin_domain()
+        adapter.step(batch.x)
+        kept.append((batch.domain, adapter.said, adapter.plain, batch.y))
+    for name, rule in RULES.items():
+        for views in (FEW, MOST):
+            wrong: dict[str, list[float]] = {}
+            for domain, said, plain, y in kept:
+                missed = (answer(said[:views], plain, rule).argmax(1) != y).float().mean().item()
+                wrong.setdefault(domain, []).append(100 * missed)
+            yield name, views, {domain: fmean(values) for domain, values in wrong.items()}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.shares", description=__doc__.partition("\n")[0])
+    parser.add_argument("experiment", type=Path, help="a YAML file: data, model, execution, DSS with its preset")
+    parser.add_argument("--set", action="append", default=[], dest="change", help="data.path=..., as for ctta run")
+    parser.add_argument("--name", default="", help="what the stream is called in the table")
+    parser.add_argument("--out", type=Path, help="the CSV that rows are added to")
+    given = parser.parse_args(arguments)
+    console, found = Console(), experiment.load(given.experiment, given.change)
+    table = Table("rule", "views", "error %", title=given.name or found.name)
+    rows: list[list[Any]] = []
+    for name, views, by_domain in errors(found, console):
+        mean = f"{fmean(by_domain.values()):.2f}"
+        table.add_row(name, str(views), mean)
+        rows.append([given.name, name, views, *(f"{value:.1f}" for value in by_domain.values()), mean])
+    console.print(table)
+    if given.out:
+        head = ["stream", "rule", "views", *by_domain, "mean"]
+        new = not given.out.exists()
+        with given.out.open("a", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([head, *rows] if new else rows)
+
+
+if __name__ == "__main__":
+    main()
