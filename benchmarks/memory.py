@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.table import Table
@@ -37,28 +37,38 @@ def alive() -> list[Tensor]:
     return [thing for thing in gc.get_objects() if type(thing) in (Tensor, nn.Parameter)]
 
 
-class ViewsInside:
-    """How many views of a batch are on their way through a network and its twins at once.
+def around_passes(network: nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    """Put something around a network's passes, and around those of its twins, which have its class.
 
-    By a class of its own, which twins have too; a hook would have views go one at a time.
+    Under a hook views would go one at a time, and a new `forward` of the object alone would lead twins back to it.
     """
+    kind = type(network)
+    forward = around(kind.forward)
+    network.__class__ = type(kind.__name__, (kind,), {"forward": lambda *args: forward(*args)})
+
+
+class ViewsInside:
+    """How many views of a batch are on their way through a network and its twins at once."""
 
     def __init__(self, network: nn.Module, batch: int) -> None:
         self.now = self.most = 0
-        lock, kind = threading.Lock(), type(network)
+        lock = threading.Lock()
 
-        def forward(module: nn.Module, x: Tensor) -> Any:
-            views = len(x) // batch
-            with lock:
-                self.now += views
-                self.most = max(self.most, self.now)
-            try:
-                return kind.forward(module, x)
-            finally:
+        def counted(forward: Callable[..., Any]) -> Callable[..., Any]:
+            def wrapper(module: nn.Module, x: Tensor) -> Any:
+                views = len(x) // batch
                 with lock:
-                    self.now -= views
+                    self.now += views
+                    self.most = max(self.most, self.now)
+                try:
+                    return forward(module, x)
+                finally:
+                    with lock:
+                        self.now -= views
 
-        network.__class__ = type(kind.__name__, (kind,), {"forward": forward})
+            return wrapper
+
+        around_passes(network, counted)
 
 
 def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:

@@ -23,6 +23,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -115,12 +116,6 @@ class Stopwatch:
         """Replace methods of one object, not of its class, by ones that are timed."""
         for attribute in attributes:
             setattr(owner, attribute, self.timed(name, getattr(owner, attribute)))
-
-    def watch_passes(self, name: str, network: nn.Module) -> None:
-        """Time a network's passes, and those of copies that are made of it."""
-        kind = type(network)
-        forward = self.timed(name, kind.forward)
-        network.__class__ = type(kind.__name__, (kind,), {"forward": lambda *args: forward(*args)})
 
     def timed(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -227,7 +222,7 @@ def adapter_subject(
     watch = Stopwatch()
     if isinstance(adapter, MeanTeacher):
         adapter.views = WatchedViews(default_views(x, adapter.config.draw), watch)
-        watch.watch_passes("teacher", adapter.teacher)
+        memory.around_passes(adapter.teacher, partial(watch.timed, "teacher"))
         watch.watch("updates", adapter, "descend", "follow", "restore")
 
     def step() -> tuple[float, int]:
@@ -243,7 +238,7 @@ def reference_subject(model: nn.Module, x: Tensor, views: int) -> Subject:
     """The reference CoTTA under the stopwatch."""
     reference, watch = ReferenceCoTTA(model, views=views, gate=OPEN), Stopwatch()
     watch.watch("views", reference, "view")
-    watch.watch_passes("teacher", reference.teacher)
+    memory.around_passes(reference.teacher, partial(watch.timed, "teacher"))
     watch.watch("updates", reference, "follow", "restore")
     watch.watch("updates", reference.optimizer, "step")
 

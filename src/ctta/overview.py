@@ -263,12 +263,13 @@ def to_rich(made: Overview, averages: bool = False, width: int = 120) -> RichTab
 
 
 def _rich(title: str, found: Grid, caption: str, *, numbers: bool, spread: bool) -> RichTable:
-    by_number = [f"#{number} {name}" for number, name in enumerate(found.columns, start=1)] if numbers else []
-    said = "\n".join([caption, *([" · ".join(by_number)] if by_number else []), *_numbered(found.remarks)])
+    columns = [f"#{number}" for number in range(1, len(found.columns) + 1)] if numbers else found.columns
+    meant = [" · ".join(map(" ".join, zip(columns, found.columns, strict=True)))] if numbers else []
+    said = "\n".join([caption, *meant, *_numbered(found.remarks)])
     table = RichTable(title=Text(title), caption=Text(said), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
     for name in found.names:
         table.add_column(Text(name), no_wrap=True)
-    for name in (one.partition(" ")[0] for one in by_number) if numbers else found.columns:
+    for name in columns:
         table.add_column(Text(name), justify="right", no_wrap=True)
     for names, errors in found.rows:
         shown = (Text(error.text(spread=spread), "bold" if error.best else "") for error in errors)
