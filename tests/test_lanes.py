@@ -138,8 +138,11 @@ def test_views_of_a_network_that_looks_across_the_batch_are_not_pooled():
     assert made._passes.tried == {(made.teacher, True, False): False}
 
 
-def test_a_network_that_somebody_listens_to_has_one_pass_at_a_time():
+@pytest.mark.parametrize("late", [False, True])
+def test_a_network_that_somebody_listens_to_has_one_pass_at_a_time(late):
     made, heard = adapter(Small(), 3), []
+    if late:
+        answers(made)
     made.teacher.head.register_forward_hook(lambda *_: heard.append(threading.current_thread()))
     answers(made)
     assert len(heard) == 15

@@ -73,7 +73,8 @@ class Passes:
     ) -> Iterator[Tensor]:
         """Logits of `count` views of the batch, without gradient; each view is normalised with its own statistics."""
         together, lanes = self.execution.arrange(x, count) if layers.can_group(network) else (1, 1)
-        if together * lanes > 1 and self._independent(network, x, together > 1, lanes > 1):
+        heard = lanes > 1 and layers.hooked(network)
+        if together * lanes > 1 and not heard and self._independent(network, x, together > 1, lanes > 1):
             before = random.state()
             try:
                 answers = self._in_chunks(network, x, make(x, count, together), lanes)
@@ -112,7 +113,7 @@ class Passes:
         if key not in self.tried:
             quick = self._quick(network, x)
             try:
-                self.tried[key] = not (beside and layers.hooked(network)) and _agree(network, x, together, quick)
+                self.tried[key] = _agree(network, x, together, quick)
             except Exception as error:
                 if isinstance(error, torch.OutOfMemoryError):
                     return False  # the batch is too large for a trial, and the next may not be
