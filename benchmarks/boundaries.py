@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ctta import DSS
+from ctta.data.dataset import Data
+from ctta.data.datasets import open_stream
+from ctta.data.protocols import KINDS
 from ctta.models import embedded_model
-from ctta.runner import environment, evaluate
-from ctta.streams import KINDS, Data, open_stream
+from ctta.running.runner import environment, evaluate
 
 OUT = Path("results/boundaries")
 BOUNDARIES = ("told", "hidden", "detected")

@@ -22,9 +22,9 @@ from scipy.spatial.distance import cdist
 from scipy.special import binom
 
 from benchmarks.timing import medians
-from ctta.corruptions import CLOUD_NAMES, corrupt_clouds
-from ctta.corruptions.clouds import CONSTANTS
-from ctta.corruptions.domain import domain_key
+from ctta.data.corruptions import CLOUD_NAMES, corrupt_clouds
+from ctta.data.corruptions.clouds import CONSTANTS
+from ctta.data.corruptions.domain import domain_key
 
 COUNT, PLAIN_COUNT, SEVERITY = 2468, 12, 5
 Cloud = NDArray[np.float64]  # (P, 3)

@@ -27,7 +27,7 @@ import scipy
 from numpy.typing import NDArray
 from PIL import Image
 
-from ctta.corruptions import NAMES, PRESETS, SEVERITIES, corrupt
+from ctta.data.corruptions import NAMES, PRESETS, SEVERITIES, corrupt
 
 SEEDS = 10
 STATISTICS = ("mean_r", "mean_g", "mean_b", "std", "change", "grad_x", "grad_y")

@@ -26,13 +26,14 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ctta import drift
-from ctta.corruptions import SEVERITIES
-from ctta.drift import Detector
-from ctta.runner import environment
-from ctta.streams import DATASETS, KINDS, Batch, Data, Stream, open_stream
-from ctta.streams.dataset import CLEAN
-from ctta.streams.protocols import Drift
+from ctta.core import drift
+from ctta.core.drift import Detector
+from ctta.data.corruptions import SEVERITIES
+from ctta.data.dataset import CLEAN, Data
+from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.protocols import KINDS, Drift
+from ctta.data.stream import Batch, Stream
+from ctta.running.runner import environment
 
 OUT = Path("results/drift.json")
 WINDOW = 3  # batches

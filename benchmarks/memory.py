@@ -15,7 +15,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from ctta import DSS
-from ctta.memory import PeakMemory
+from ctta.running.memory import PeakMemory
 
 MEGABYTE = 2**20
 

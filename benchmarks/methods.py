@@ -37,11 +37,11 @@ from benchmarks import memory
 from benchmarks.cost_chart import draw_chart
 from benchmarks.reference_cotta import ReferenceCoTTA
 from ctta import METHODS, Adapter, Execution
-from ctta.memory import PeakMemory, keep_freed
+from ctta.core.teacher import MeanTeacher
+from ctta.core.views import default_views
 from ctta.models import MODELS
-from ctta.runner import environment
-from ctta.teacher import MeanTeacher
-from ctta.views import default_views
+from ctta.running.memory import PeakMemory, keep_freed
+from ctta.running.runner import environment
 
 OUT = Path("runs/bench/bench.json")
 ERRORS = Path("results/cifar10_resnet20.csv")  # of the first setting's network

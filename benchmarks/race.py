@@ -27,10 +27,13 @@ from torch import Tensor, nn
 
 from benchmarks.methods import REFERENCE
 from benchmarks.reference_cotta import ReferenceCoTTA
-from ctta import METHODS, Adapter, experiment
-from ctta.memory import keep_freed
-from ctta.runner import environment, make_adapter
-from ctta.streams import Batch, open_stream
+from ctta import METHODS, Adapter
+from ctta.data.datasets import open_stream
+from ctta.data.stream import Batch
+from ctta.experiments import experiment
+from ctta.experiments.build import make_adapter
+from ctta.running.memory import keep_freed
+from ctta.running.runner import environment
 
 PLAIN = "plain pass"
 

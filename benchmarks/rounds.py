@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
-from ctta.records import Record, RunFolder
+from ctta.records.run_folder import Record, RunFolder
 
 
 def errors(records: Iterable[Record], domains: int) -> list[float]:

@@ -22,9 +22,10 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
-from ctta import DSS, experiment
-from ctta.streams import open_stream
-from ctta.teacher import mean_confidence, plain_share
+from ctta import DSS
+from ctta.core.teacher import mean_confidence, plain_share
+from ctta.data.datasets import open_stream
+from ctta.experiments import experiment
 
 Rule = Callable[[Tensor, Tensor], Tensor]  # from the mean confidence without views and with one to the plain share
 

@@ -15,9 +15,9 @@ from rich.table import Table
 from torch import Tensor
 
 from benchmarks.timing import Action, medians
+from ctta.base.randomness import Randomness
+from ctta.core.teacher import stochastic_restore
 from ctta.models.cifar_resnet import cifar_resnet
-from ctta.randomness import Randomness
-from ctta.teacher import stochastic_restore
 
 RESTORE = 0.01
 EMA = 0.999

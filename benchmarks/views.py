@@ -15,8 +15,8 @@ from torch import Tensor
 
 from benchmarks.reference_views import batch_view, draw_parameters
 from benchmarks.timing import Action, medians
-from ctta.randomness import Randomness
-from ctta.views import ImageViews
+from ctta.base.randomness import Randomness
+from ctta.core.views import ImageViews
 
 SHAPES = ((200, 3, 32, 32), (16, 3, 224, 224))
 BATCH, IMAGES = "op by op, batch", "op by op, each image"

@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 
 from ctta import calibrate_gate
+from ctta.base.randomness import Randomness
+from ctta.core.views import CloudViews
+from ctta.data.datasets.embedded_clouds import COUNT, SOLIDS, TEST_SEED, solids
 from ctta.models.small_pointnet import small_pointnet
-from ctta.randomness import Randomness
-from ctta.streams.embedded_clouds import COUNT, SOLIDS, TEST_SEED, solids
-from ctta.views import CloudViews
 
 WEIGHTS = Path(__file__).resolve().parents[1] / "src" / "ctta" / "assets" / "solids_pointnet.safetensors"
 TRAIN_SEED, GATE_SEED = 0, 2

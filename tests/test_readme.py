@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 import ctta
-from ctta import experiment as experiments
-from ctta.cli import app
+from ctta.cli.app import app
+from ctta.experiments import experiment as experiments
 
 README = Path(__file__).parents[1] / "README.md"
 EXAMPLES = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)

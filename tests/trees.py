@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from PIL import Image
 
-from ctta.streams.folders import wnids
+from ctta.data.folders import wnids
 
 WNIDS = (wnids()[1], wnids()[7], wnids()[999])
 

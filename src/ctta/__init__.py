@@ -11,11 +11,14 @@ from typing import Any
 
 from torch import nn
 
-from ctta import corruptions, models, views
-from ctta.adapter import Adapter, Step
-from ctta.errors import ConfigError, CttaError, InputError, ModelError, StateError, nearest
-from ctta.execution import Execution
-from ctta.layers import Normalized
+from ctta import models
+from ctta.base.errors import ConfigError, CttaError, InputError, ModelError, StateError, nearest
+from ctta.core import views
+from ctta.core.adapter import Adapter, Step
+from ctta.core.execution import Execution
+from ctta.core.networks import Normalized
+from ctta.core.teacher import calibrate_gate
+from ctta.data import corruptions
 from ctta.methods import METHODS
 from ctta.methods.adacontrast import AdaContrast
 from ctta.methods.bn_adapt import BNAdapt
@@ -33,7 +36,6 @@ from ctta.methods.shot import SHOT
 from ctta.methods.source import Source
 from ctta.methods.tent import TENT
 from ctta.methods.test_aug import TestAug
-from ctta.teacher import calibrate_gate
 
 __version__ = "0.1.0"
 

@@ -10,15 +10,17 @@ from typing import Any
 
 import pytest
 
-from ctta import comparison, paper, sweep
-from ctta import experiment as experiments
-from ctta.check import check
-from ctta.experiment import Experiment
-from ctta.records import RunFolder
+from ctta import paper
+from ctta.data.datasets import DATASETS
+from ctta.experiments import experiment as experiments
+from ctta.experiments import sweep
+from ctta.experiments.check import check
+from ctta.experiments.experiment import Experiment
+from ctta.records.run_folder import RunFolder
 from ctta.report import render
-from ctta.runner import execute
-from ctta.streams import DATASETS
-from ctta.tables import build
+from ctta.report.tables import paper as comparison
+from ctta.report.tables.errors import build
+from ctta.running.runner import execute
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "paper"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if not path.stem.startswith("train_"))

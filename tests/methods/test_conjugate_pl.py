@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ctta import ConjugatePL
-from ctta.losses import entropy
+from ctta.core.losses import entropy
 from ctta.methods.conjugate_pl import conjugate_label, conjugate_loss
 from networks import make_batch, make_decisive
 from plain import with_batch_statistics

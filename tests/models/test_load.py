@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import ctta
-from ctta.errors import ConfigError, InputError, ModelError
+from ctta.base.errors import ConfigError, InputError, ModelError
 from ctta.models import MODELS, load
 from ctta.models.load import find
 from ctta.models.weights import read_state, rename, sha256, short

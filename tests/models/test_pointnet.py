@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import ctta
 from ctta import ConfigError, models
-from ctta.experiment import Model
+from ctta.experiments.experiment import Model
 from ctta.models.pointnet import PointNet, TransformNet, distance_to_orthogonal
 
 NAMES = ["pointnet", "pointnet_stn", "pointnet_vanilla", "small_pointnet"]

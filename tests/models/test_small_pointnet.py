@@ -13,9 +13,9 @@ from safetensors import safe_open
 from torch import Tensor, nn
 
 import ctta
-from ctta.corruptions import corrupt_clouds
+from ctta.data.corruptions import corrupt_clouds
+from ctta.data.datasets.embedded_clouds import SOLIDS, solids
 from ctta.models import embedded_cloud_model
-from ctta.streams.embedded_clouds import SOLIDS, solids
 
 ASSETS = Path(str(files("ctta") / "assets"))
 WEIGHTS = ASSETS / "solids_pointnet.safetensors"

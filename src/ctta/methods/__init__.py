@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from ctta.adapter import Adapter
+from ctta.core.adapter import Adapter
 from ctta.methods.adacontrast import AdaContrast
 from ctta.methods.bn_adapt import BNAdapt
 from ctta.methods.conjugate_pl import ConjugatePL

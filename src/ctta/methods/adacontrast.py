@@ -28,10 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ctta import layers
-from ctta.adapter import Adapter, Features, Step, Training, Traits
-from ctta.config import setting
-from ctta.randomness import Randomness
+from ctta.base.config import setting
+from ctta.base.randomness import Randomness
+from ctta.core import networks as layers
+from ctta.core.adapter import Adapter, Features, Step, Training, Traits
 
 
 @dataclass(frozen=True)

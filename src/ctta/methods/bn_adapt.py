@@ -15,8 +15,8 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ctta.adapter import Adapter, Step, Traits, log
-from ctta.config import Config, setting
+from ctta.base.config import Config, setting
+from ctta.core.adapter import Adapter, Step, Traits, log
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ctta.adapter import Adapter, Normalization, Step, Training, Traits
-from ctta.config import setting
-from ctta.layers import norm_parameters
+from ctta.base.config import setting
+from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.networks import norm_parameters
 
 
 @dataclass(frozen=True)

@@ -21,9 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ctta.adapter import Step, Traits
-from ctta.losses import consistency
-from ctta.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
+from ctta.core.adapter import Step, Traits
+from ctta.core.losses import consistency
+from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
 
 @dataclass(frozen=True)

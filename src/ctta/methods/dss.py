@@ -19,7 +19,7 @@ average over batches. lambda is not given: .9. Optimiser, gate and restore are C
 and after the update, Algorithm 1 before (`predict_after` for the other). Reductions: positive, mean over the selected;
 negative, sum over classes, mean over all samples, 1 - p at least 1e-5. No selected sample: the positive loss is 0.
 
-Where nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `ctta.drift`. On streams
+Where nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `core.drift`. On streams
 without an end: over twenty rounds of the fifteen corruptions (embedded default, 1,200 batches) the error is 18.7 % in
 the first round and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher to the source.
 """
@@ -32,11 +32,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ctta.adapter import Step, Traits
-from ctta.config import setting
-from ctta.layers import assign_finite
-from ctta.losses import consistency, cross_entropy, masked_mean
-from ctta.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
+from ctta.base.config import setting
+from ctta.core.adapter import Step, Traits
+from ctta.core.losses import consistency, cross_entropy, masked_mean
+from ctta.core.networks import assign_finite
+from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
 
 @dataclass(frozen=True)

@@ -24,10 +24,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ctta.adapter import Traits
-from ctta.config import setting
-from ctta.errors import InputError
-from ctta.layers import norm_parameters
+from ctta.base.config import setting
+from ctta.base.errors import InputError
+from ctta.core.adapter import Traits
+from ctta.core.networks import norm_parameters
 from ctta.methods.eta import ETA, ETAConfig
 
 

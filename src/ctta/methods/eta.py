@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from ctta.adapter import Adapter, Normalization, Step, Training, Traits
-from ctta.config import setting
-from ctta.layers import norm_parameters
-from ctta.losses import entropy, masked_mean
+from ctta.base.config import setting
+from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.losses import entropy, masked_mean
+from ctta.core.networks import norm_parameters
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ctta.adapter import Adapter, Features, Step, Traits
-from ctta.config import setting
+from ctta.base.config import setting
+from ctta.core.adapter import Adapter, Features, Step, Traits
 
 FLOOR = 1e-10  # added to probabilities before their logarithm
 

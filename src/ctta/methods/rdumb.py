@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ctta.adapter import Step, Traits
-from ctta.config import setting
+from ctta.base.config import setting
+from ctta.core.adapter import Step, Traits
 from ctta.methods.eta import ETA, ETAConfig
 
 

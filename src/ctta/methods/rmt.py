@@ -26,12 +26,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ctta import layers
-from ctta.adapter import Adapter, Features, Normalization, Step, Training, Traits
-from ctta.config import setting
-from ctta.errors import InputError
-from ctta.losses import consistency
-from ctta.randomness import Randomness
+from ctta.base.config import setting
+from ctta.base.errors import InputError
+from ctta.base.randomness import Randomness
+from ctta.core import networks as layers
+from ctta.core.adapter import Adapter, Features, Normalization, Step, Training, Traits
+from ctta.core.losses import consistency
 
 
 @dataclass(frozen=True)

@@ -28,10 +28,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ctta import layers
-from ctta.adapter import Adapter, Normalization, Step, Training, Traits
-from ctta.config import setting
-from ctta.losses import consistency, entropy
+from ctta.base.config import setting
+from ctta.core import networks as layers
+from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.losses import consistency, entropy
 
 
 @dataclass(frozen=True)

@@ -30,11 +30,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from ctta.adapter import Adapter, Normalization, Step, Training, Traits, log
-from ctta.config import setting
-from ctta.errors import ModelError
-from ctta.layers import Normalized, norm_parameters, overwrite
-from ctta.losses import entropy, masked_mean
+from ctta.base.config import setting
+from ctta.base.errors import ModelError
+from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits, log
+from ctta.core.losses import entropy, masked_mean
+from ctta.core.networks import Normalized, norm_parameters, overwrite
 
 NONE_YET = -1.0  # of the average; an entropy is never below 0
 

@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ctta.adapter import Adapter, Features, Normalization, Step, Training, Traits
-from ctta.config import setting
-from ctta.errors import ModelError
-from ctta.losses import cross_entropy, entropy, masked_mean
+from ctta.base.config import setting
+from ctta.base.errors import ModelError
+from ctta.core.adapter import Adapter, Features, Normalization, Step, Training, Traits
+from ctta.core.losses import cross_entropy, entropy, masked_mean
 
 
 @dataclass(frozen=True)

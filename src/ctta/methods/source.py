@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from ctta.adapter import Adapter, Step, Traits
-from ctta.config import Config
+from ctta.base.config import Config
+from ctta.core.adapter import Adapter, Step, Traits
 
 
 @dataclass(frozen=True)

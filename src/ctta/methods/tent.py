@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ctta.adapter import Adapter, Normalization, Step, Training, Traits
-from ctta.layers import norm_parameters
-from ctta.losses import entropy
+from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.losses import entropy
+from ctta.core.networks import norm_parameters
 
 
 @dataclass(frozen=True)

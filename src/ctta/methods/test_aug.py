@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor
 
-from ctta.adapter import Adapter, Normalization, Step, Traits
-from ctta.config import setting
+from ctta.base.config import setting
+from ctta.core.adapter import Adapter, Normalization, Step, Traits
 
 
 @dataclass(frozen=True)

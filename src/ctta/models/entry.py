@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import Tensor, nn
-
-from ctta.errors import ConfigError
 
 
 @dataclass(frozen=True)
@@ -47,17 +43,3 @@ class ModelEntry:
     def build(self, num_classes: int | None = None) -> nn.Module:
         """The network with fresh weights."""
         return self.builder(num_classes=self.num_classes if num_classes is None else num_classes)
-
-
-def require(module: str, extra: str) -> Any:
-    """An optional package's module, or an error that says what to install."""
-    package = module.partition(".")[0]
-    try:
-        return importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"This model needs {package} ({error}). Install it: pip install 'ctta[{extra}]'.") from error
-    except (ImportError, RuntimeError, OSError) as error:
-        raise ConfigError(
-            f"{package} is installed but cannot be imported ({error}). Versions must match torch's: "
-            f"pip install --upgrade 'ctta[{extra}]'."
-        ) from error

@@ -14,8 +14,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ctta.errors import InputError, ModelError
-from ctta.models.entry import ModelEntry, require
+from ctta.base.errors import InputError, ModelError
+from ctta.base.fileio import optional_import
+from ctta.models.entry import ModelEntry
 
 
 class Logits(nn.Module):
@@ -32,9 +33,11 @@ class Logits(nn.Module):
 
 def entry(name: str) -> ModelEntry:
     """A model's entry, read from its config.json and preprocessor_config.json."""
-    transformers = require("transformers", "huggingface")
+    transformers = optional_import("transformers", "huggingface", "This model")
     config = _local(name, transformers.AutoConfig.from_pretrained)
-    path = _local(name, require("transformers.utils", "huggingface").cached_file, "preprocessor_config.json")
+    path = _local(
+        name, optional_import("transformers.utils", "huggingface", "This model").cached_file, "preprocessor_config.json"
+    )
     images = json.loads(Path(path).read_text())
     normalized = images.get("do_normalize", True)
     if normalized and not {"image_mean", "image_std"} <= images.keys():

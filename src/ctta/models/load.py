@@ -17,8 +17,8 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ctta.models  # for its table, which is read when a function is called
-from ctta.errors import ConfigError, ModelError, nearest
-from ctta.layers import Normalized
+from ctta.base.errors import ConfigError, ModelError, nearest
+from ctta.core.networks import Normalized
 from ctta.models.entry import Checkpoint, ModelEntry
 from ctta.models.small_pointnet import small_pointnet
 from ctta.models.small_resnet import small_resnet

@@ -8,19 +8,20 @@ from typing import Any
 
 from torch import Tensor
 
-from ctta.errors import ConfigError, InputError
-from ctta.models.entry import ModelEntry, require
+from ctta.base.errors import ConfigError, InputError
+from ctta.base.fileio import optional_import
+from ctta.models.entry import ModelEntry
 
 FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def entry(name: str) -> ModelEntry:
     """A model's entry, read from timm's own configuration."""
-    timm = require("timm", "timm")
+    timm = optional_import("timm", "timm", "This model")
     if not timm.is_model(name):
         raise ConfigError(f"timm {timm.__version__} has no model {name!r}. timm.list_models('*part*') lists its names.")
     config = timm.get_pretrained_cfg(name)
-    data = require("timm.data", "timm").resolve_data_config(pretrained_cfg=config.to_dict())
+    data = optional_import("timm.data", "timm", "This model").resolve_data_config(pretrained_cfg=config.to_dict())
     return ModelEntry(
         builder=partial(timm.create_model, name, pretrained=False),
         num_classes=config.num_classes,
@@ -34,7 +35,7 @@ def entry(name: str) -> ModelEntry:
 
 
 def _cached(timm: Any, name: str, repository: str) -> Mapping[str, Tensor]:
-    look_up = require("huggingface_hub", "timm").try_to_load_from_cache
+    look_up = optional_import("huggingface_hub", "timm", "This model").try_to_load_from_cache
     for file in FILES:
         path = look_up(repository, file)
         if isinstance(path, str):

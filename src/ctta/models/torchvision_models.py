@@ -12,14 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ctta.errors import ConfigError, InputError, nearest
-from ctta.models.entry import ModelEntry, require
+from ctta.base.errors import ConfigError, InputError, nearest
+from ctta.base.fileio import optional_import
+from ctta.models.entry import ModelEntry
 from ctta.models.weights import read_state
 
 
 def entry(name: str) -> ModelEntry:
     """A model's entry, read from the description of its weights."""
-    models = require("torchvision.models", "torchvision")
+    models = optional_import("torchvision.models", "torchvision", "This model")
     architecture, _, tag = name.partition(".")
     known = models.list_models(module=models)
     if architecture not in known:

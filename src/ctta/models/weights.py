@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 from torch import Tensor
 
-from ctta.errors import InputError
+from ctta.base.errors import InputError
 
 PREFIXES = ("module.", "model.", "backbone.", "net.", "network.", "_orig_mod.")
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network")

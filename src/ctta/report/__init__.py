@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ctta.records import RunFolder, write_atomically
-from ctta.report.page import render
+from ctta.base.fileio import write_atomically
+from ctta.records.run_folder import RunFolder
+from ctta.report.page.page import render
 
 __all__ = ["render", "write"]
 

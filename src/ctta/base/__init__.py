@@ -1,0 +1,1 @@
+"""Errors, settings, files, randomness and prefetching: what every other room uses."""

@@ -1,0 +1,164 @@
+"""Typed, frozen settings: a field is declared once, with its sentence, its range and the paper's symbol.
+
+All mistakes of a configuration are found together and reported in one error.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any, Literal, Self, TypeVar
+
+from ctta.base.errors import ConfigError, nearest
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    symbol: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    open_low: bool = False,
+    was: str = "",
+    renamed: Mapping[Any, Any] | None = None,
+) -> Any:
+    """Declare a field: its default, one sentence, the paper's symbol and its range (`open_low`: low itself is out).
+
+    `was` is the field's former name and `renamed` maps former values to those of today; errors name the new word.
+    """
+    metadata = {"doc": doc, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
+    metadata |= {"was": was, "renamed": renamed or {}}
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """The root of all method configurations. Fields are declared with `setting`."""
+
+    def __post_init__(self) -> None:
+        problems = [problem for name in self.fields() if (problem := self._problem(name))]
+        if problems:
+            raise ConfigError("\n".join(problems))
+
+    @classmethod
+    def fields(cls) -> tuple[str, ...]:
+        """The names of all fields, in order."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def make(cls, values: Mapping[str, Any]) -> Self:
+        """Build from a mapping; unknown names, wrong types and bad ranges are reported together."""
+        problems = [cls._unknown(name) for name in values if name not in cls.fields()]
+        known = {
+            name: tuple(value) if isinstance(value, list) else value  # YAML and JSON have lists only
+            for name, value in values.items()
+            if name in cls.fields()
+        }
+        try:
+            made = cls(**known)
+        except ConfigError as error:
+            problems.append(str(error))
+        if problems:
+            raise ConfigError("\n".join(problems))
+        return made
+
+    def replace(self, **values: Any) -> Self:
+        """A copy with some fields changed."""
+        return self.make({**self.asdict(), **values})
+
+    def asdict(self) -> dict[str, Any]:
+        """Plain data, for records, checkpoints and YAML."""
+        return {name: getattr(self, name) for name in self.fields()}
+
+    @classmethod
+    def describe(cls) -> list[tuple[str, str, Any, str]]:
+        """A row a field: name, what is accepted, default, sentence."""
+        return [
+            (field.name, _accepted(cls, field), field.default, _sentence(field)) for field in dataclasses.fields(cls)
+        ]
+
+    @classmethod
+    def _unknown(cls, name: str) -> str:
+        for field in dataclasses.fields(cls):
+            if field.metadata.get("was") == name:
+                return f"The field {name!r} of {cls.__name__} is now called {field.name!r}."
+        return f"{cls.__name__} has no field {name!r}. {nearest(name, cls.fields())}"
+
+    def _problem(self, name: str) -> str | None:
+        field = next(field for field in dataclasses.fields(self) if field.name == name)
+        value = getattr(self, name)
+        if _fits(value, typing.get_type_hints(type(self))[name]) and _in_range(value, field.metadata):
+            return None
+        problem = f"The field {name!r} of {type(self).__name__} must be {_accepted(type(self), field)}."
+        former = field.metadata.get("renamed", {})
+        if isinstance(value, str) and value in former:
+            return f"{problem} {value!r} is now called {former[value]!r}."
+        return f"{problem} Got {value!r} instead."
+
+
+def _sentence(field: dataclasses.Field[Any]) -> str:
+    symbol = field.metadata.get("symbol")
+    return str(field.metadata.get("doc", "")) + (f" ({symbol} in the paper)" if symbol else "")
+
+
+def _accepted(cls: type[Config], field: dataclasses.Field[Any]) -> str:
+    kind = _spell(typing.get_type_hints(cls)[field.name])
+    low, high = field.metadata.get("low"), field.metadata.get("high")
+    left = "more than" if field.metadata.get("open_low") else "at least"
+    limits = [f"{left} {low:g}"] if low is not None else []
+    limits += [f"at most {high:g}"] if high is not None else []
+    return kind + (", " + " and ".join(limits) if limits else "")
+
+
+def _spell(annotation: Any) -> str:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return " or ".join(_spell(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is Literal:
+        return " or ".join(repr(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        return f"a list, each entry {_spell(typing.get_args(annotation)[0])}"
+    names = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "none"}
+    return names.get(annotation, str(annotation))
+
+
+def _fits(value: Any, annotation: Any) -> bool:
+    if typing.get_origin(annotation) in (types.UnionType, typing.Union):
+        return any(_fits(value, option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is Literal:
+        return any(value == option and type(value) is type(option) for option in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        entry = typing.get_args(annotation)[0]  # tuple[entry, ...]
+        return isinstance(value, tuple) and all(_fits(one, entry) for one in value)
+    if annotation is float:
+        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if annotation is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, annotation)
+
+
+def _in_range(value: Any, metadata: Mapping[str, Any]) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return True
+    low, high = metadata.get("low"), metadata.get("high")
+    if low is not None and (value < low or (value == low and metadata.get("open_low"))):
+        return False
+    return high is None or value <= high
+
+
+Kind = TypeVar("Kind", bound=Config)
+
+
+def section(kind: type[Kind], name: str, values: Any, problems: list[str]) -> Kind | None:
+    """One section of a YAML file; what is wrong with it goes to `problems`."""
+    if not isinstance(values, Mapping):
+        problems.append(f"{name} must be a mapping. Got {values!r}.")
+        return None
+    try:
+        return kind.make(values)
+    except ConfigError as error:
+        problems += [f"{name}: {line}" for line in str(error).splitlines()]
+        return None

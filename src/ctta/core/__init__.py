@@ -1,0 +1,1 @@
+"""What adapts: the adapter, its networks, statistics, views and losses."""

@@ -1,7 +1,0 @@
-"""Corruptions of the public robustness benchmarks, from an explicit seed."""
-
-from ctta.corruptions.clouds import CLOUD_NAMES, corrupt_clouds
-from ctta.corruptions.domain import SEVERITIES
-from ctta.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, corrupt
-
-__all__ = ["CLOUD_NAMES", "EXTRA", "NAMES", "PAPER", "PRESETS", "SEVERITIES", "corrupt", "corrupt_clouds"]

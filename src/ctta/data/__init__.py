@@ -1,0 +1,1 @@
+"""Streams of labelled or unlabelled samples: data sets, protocols, corruptions."""

@@ -1,0 +1,69 @@
+"""What the corruptions of images and of clouds share: settings, random generators and threads of a domain.
+
+Randomness is a function of (seed, corruption, severity, index of the sample in its domain) and of nothing else. So a
+sample is bit for bit the same in every batch, on every worker and on every run.
+"""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+import numpy as np
+from numpy.random import Generator, Philox, SeedSequence
+from numpy.typing import NDArray
+
+from ctta.base.errors import ConfigError, nearest
+
+Made = TypeVar("Made")
+
+SEVERITIES = (1, 2, 3, 4, 5)
+THREADS = 4
+
+
+def check_domain(name: str, names: Collection[str], severity: int, seed: int) -> None:
+    """Refuse a corruption, a severity or a seed that does not exist."""
+    if not isinstance(name, str) or name not in names:
+        raise ConfigError(f"No corruption is called {name!r}. {nearest(str(name), names)}")
+    if not _is_integer(severity) or severity not in SEVERITIES:
+        raise ConfigError(f"The severity must be one of 1, 2, 3, 4, 5. Got {severity!r} instead.")
+    if not _is_integer(seed) or seed < 0:
+        raise ConfigError(f"`seed` must be a whole number of at least 0. Got {seed!r} instead.")
+
+
+def sample_indices(first: int | NDArray[np.int64], count: int) -> Sequence[int]:
+    """The indices of `count` samples in their domain, from the first one or from one index a sample."""
+    if isinstance(first, np.ndarray):
+        if first.shape != (count,) or first.dtype.kind not in "iu" or (first < 0).any():
+            raise ConfigError("`first` as an array needs one whole number of at least 0 for every sample.")
+        return [int(index) for index in first]
+    if not _is_integer(first) or first < 0:
+        raise ConfigError(f"`first` must be a whole number of at least 0. Got {first!r} instead.")
+    return range(first, first + count)
+
+
+def domain_key(name: str, severity: int, seed: int) -> NDArray[np.uint64]:
+    """The key of the random generators of a domain. Each sample adds its index as the counter."""
+    return np.asarray(SeedSequence([seed, zlib.crc32(name.encode()), severity]).generate_state(2, np.uint64), np.uint64)
+
+
+def sample_generators(key: NDArray[np.uint64], indices: Sequence[int]) -> list[Generator]:
+    """One generator a sample."""
+    # Philox counts in 256 bits. The top 64 hold the sample, so the draws of two samples never meet.
+    return [Generator(Philox(key=key, counter=[0, 0, 0, index])) for index in indices]
+
+
+def in_chunks(make: Callable[[slice], Made], count: int, size: int, threads: int) -> list[Made]:
+    """What `make` makes of every chunk of `size` samples, on several threads if there are several chunks."""
+    chunks = [slice(start, start + size) for start in range(0, count, size)]
+    if len(chunks) < 2:
+        return [make(chunk) for chunk in chunks]
+    with ThreadPoolExecutor(min(threads, os.cpu_count() or 1, len(chunks))) as pool:
+        return list(pool.map(make, chunks))
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)

@@ -1,0 +1,122 @@
+"""CIFAR-10-C and CIFAR-100-C by their public files, and what `ctta corrupt` writes in that format.
+
+    <corruption>.npy   uint8 (5 N, 32, 32, 3), severities stacked in order, N images each
+    labels.npy         (5 N,) or (N,)
+
+Files are mapped, not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctta.base.errors import InputError
+from ctta.base.fileio import fingerprint, reading, some
+from ctta.data.dataset import Data, DataSet
+from ctta.data.stored import StoredDomain
+from ctta.data.stream import Images, Labels, Stream
+
+SEVERITIES = 5
+SIZE = 32
+ENDS = 2**14  # bytes at both ends of a file that tell it from another: all the public files have the same length
+MANY = 1000  # labels; so many of CIFAR-100 are not all below 10
+PUBLIC = {10: "zenodo.org/records/2535967", 100: "zenodo.org/records/3555552"}
+
+
+def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, int]]) -> Stream:
+    """A stream over (corruption, severity) pairs of a CIFAR-C folder."""
+    folder = data.folder
+    names = list(dict.fromkeys(f"{name}.npy" for name, _ in domains))
+    wanted = [*names, "labels.npy"]
+    missing = [name for name in wanted if not (folder / name).is_file()]
+    problems = [f"Missing: {some(sorted(missing), 20)}."] if missing else []
+    arrays = _mapped(folder, [name for name in wanted if name not in missing], problems)
+    labels = arrays.pop("labels.npy", None)
+    if labels is not None:
+        problems += _label_problems(labels, num_classes)
+    for name, images in arrays.items():
+        severities = {severity for domain, severity in domains if f"{domain}.npy" == name}
+        problems += _image_problems(name, images, labels, severities)
+    if problems or labels is None:
+        found = sorted(path.name for path in folder.glob("*.npy")) if folder.is_dir() else []
+        raise InputError(
+            "\n".join(
+                [
+                    f"{folder} cannot be used as CIFAR-{num_classes}-C.",
+                    *problems,
+                    f"Found: {some(found, 20) or 'no .npy file'}. The public set is {PUBLIC[num_classes]}: unpack the "
+                    "archive and give the folder with the .npy files.",
+                ]
+            )
+        )
+    made = [_domain(name, severity, arrays[f"{name}.npy"], labels, data) for name, severity in domains]
+    return Stream(tuple(made), data.batch, fingerprint=fingerprint(folder, wanted, ENDS))
+
+
+def _mapped(folder: Path, names: Sequence[str], problems: list[str]) -> dict[str, NDArray[Any]]:
+    arrays = {}
+    for name in names:
+        try:
+            with reading(folder / name, "an array"):
+                arrays[name] = np.load(folder / name, mmap_mode="r")
+        except InputError as error:
+            problems.append(str(error))
+    return arrays
+
+
+def _label_problems(labels: NDArray[Any], num_classes: int) -> Iterator[str]:
+    if labels.dtype.kind not in "iu" or labels.ndim != 1 or not len(labels):
+        yield f"labels.npy must hold whole numbers (N,) or (5 N,). Got {labels.dtype} {labels.shape}."
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if num_classes == 10 and 10 <= high < 100:
+        yield f"labels.npy goes up to {high}: this is CIFAR-100-C. Write `dataset: cifar100_c`."
+    elif num_classes == 100 and high < 10 and len(labels) >= MANY:
+        yield f"labels.npy goes up to {high} only: this is CIFAR-10-C. Write `dataset: cifar10_c`."
+    elif low < 0 or high >= num_classes:
+        yield f"labels.npy must hold 0 to {num_classes - 1}. It goes from {low} to {high}."
+
+
+def _image_problems(
+    name: str, images: NDArray[Any], labels: NDArray[Any] | None, severities: set[int]
+) -> Iterator[str]:
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or len(images) % SEVERITIES:
+        got = f"{images.dtype} {images.shape}"
+        yield f"{name} must be uint8 (5 N, {SIZE}, {SIZE}, 3), five severities stacked. Got {got}."
+        return
+    if images.shape[1:3] != (SIZE, SIZE):
+        yield (
+            f"{name} holds images of {images.shape[1]} x {images.shape[2]} pixels, not {SIZE} x {SIZE}. For images of "
+            "your own, the data set 'arrays' corrupts them on the fly."
+        )
+    count = len(images) // SEVERITIES
+    if labels is not None and len(labels) not in (count, len(images)):
+        yield f"labels.npy has {len(labels)} entries; {name} needs {count} or {len(images)}."
+    for severity in sorted(severities):
+        block = images[(severity - 1) * count : severity * count]
+        if len(block) and not block[[0, count // 2, -1]].any():
+            yield f"{name} is black at severity {severity}: it was made without it."
+
+
+def _domain(name: str, severity: int, stored: Images, labels: Labels, data: Data) -> StoredDomain:
+    count = len(stored) // SEVERITIES
+    rows = data.rows(count)
+    start = (severity - 1) * count
+    first = start if len(labels) == len(stored) else 0
+    return StoredDomain(
+        name,
+        severity,
+        stored[start + rows.start : start + rows.stop],
+        np.asarray(labels[first + rows.start : first + rows.stop]).astype(np.int64),
+    )
+
+
+FOLDER = "the folder with the .npy files, one a corruption, and labels.npy."
+CIFAR10_C = DataSet("CIFAR-10-C", FOLDER, partial(cifar_c_stream, 10), holds="corrupted", num_classes=10)
+CIFAR100_C = DataSet("CIFAR-100-C", FOLDER, partial(cifar_c_stream, 100), holds="corrupted", num_classes=100)

@@ -1,0 +1,49 @@
+"""Labelled pictures of one's own in class folders, clean or corrupted on the fly: <path>/<class>/<name>.jpg.
+
+As with the public ImageNet-C, a picture gets its size first, is then corrupted, and with ImageNet's constants goes
+through JPEG. `ctta.data.folders` says which pictures are taken in which order, and with which labels.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from ctta.base.errors import InputError
+from ctta.base.fileio import some
+from ctta.data.corrupted import corrupted_stream
+from ctta.data.dataset import Data, DataSet
+from ctta.data.folders import SIZES, Pictures, chosen, class_indices, labels_of, listing, unusable
+from ctta.data.pictures import picture_size
+from ctta.data.stream import Stream
+
+
+def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
+    root = data.folder
+    available = listing(root)
+    names = chosen(data, available)
+    missing, empty = unusable(root, names)
+    if missing or empty:
+        kinds = {"Missing": missing, "Empty": empty}
+        told = " ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)
+        raise InputError(f"{root} lacks pictures. {told} {len(available)} pictures are there.")
+    pictures = Pictures(root, names, IMAGE_FOLDER.fit(data))
+    if pictures.fit.crop is None:
+        _same_size(pictures)
+    indices, classes = class_indices(data, (name.partition("/")[0] for name in available), root)
+    return corrupted_stream(pictures, labels_of(names, indices, root), domains, data, classes)
+
+
+def _same_size(pictures: Pictures) -> None:
+    sizes = {name: picture_size(pictures.root / name) for name in pictures.names}
+    (usual, _), *_ = Counter(sizes.values()).most_common(1)
+    if other := [f"{name} {height} x {width}" for name, (height, width) in sizes.items() if (height, width) != usual]:
+        told = f"{usual[0]} x {usual[1]} and {len(other)} of other sizes ({some(other, 3)})"
+        raise InputError(f"The pictures in {pictures.root} differ in size: {told}. {SIZES}")
+
+
+IMAGE_FOLDER = DataSet(
+    "own pictures",
+    "A folder of class folders with pictures.",
+    _open,
+    uses=("preprocessing", "size", "list", "labels", "jpeg"),
+)

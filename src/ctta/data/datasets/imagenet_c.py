@@ -1,0 +1,96 @@
+"""ImageNet-C by its public tree: <path>/<corruption>/<severity>/<wnid>/<name>.JPEG.
+
+The archives unpack into noise/, blur/, weather/, digital/ and extra/; that layer may stay or go. Two conventions of
+preprocessing are in use, and their numbers do not compare, so the title carries it:
+
+    resize256   the stored 224 pixels resized to 256, the middle 224 of them taken (the paper's; the default)
+    none        the stored 224 pixels as they are
+
+`ctta.data.folders` says which pictures are taken in which order, and with which labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from ctta.base.errors import InputError
+from ctta.base.fileio import hashed, some
+from ctta.data.corruptions import NAMES
+from ctta.data.dataset import Data, DataSet
+from ctta.data.folders import (
+    AHEAD,
+    Pictures,
+    chosen,
+    class_folders,
+    class_indices,
+    found_in,
+    labels_of,
+    listing,
+    unusable,
+)
+from ctta.data.stored import StoredDomain
+from ctta.data.stream import Stream
+
+PUBLIC = (
+    "The public set is zenodo.org/records/2235448: unpack the archives and give the folder with noise/, blur/, "
+    "weather/, digital/ and extra/, or with the corruptions themselves."
+)
+
+
+def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
+    root = data.folder
+    places = {pair: _place(root, *pair) for pair in domains}
+    missing = [f"{name}/{severity}" for (name, severity), place in places.items() if place is None]
+    there = [place for place in places.values() if place is not None]
+    available, odd = _available(there) if data.list is None else (set(), [])
+    names = chosen(data, sorted(available)) if there else ()
+    empty = []
+    for place in there:
+        lacking, void = unusable(place, names)
+        missing += [str(place.relative_to(root) / name) for name in lacking]
+        empty += [str(place.relative_to(root) / name) for name in void]
+    if missing or empty or odd:
+        kinds = {"Missing": missing, "Empty": empty}
+        told = " ".join([*odd, *(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)])
+        raise InputError(f"{root} is not a complete ImageNet-C. {told} {_found(root)} {PUBLIC}")
+    indices, classes = class_indices(data, (name for place in there for name in class_folders(place)), root)
+    labels = labels_of(names, indices, root)
+    pictures = {pair: Pictures(place, names, IMAGENET_C.fit(data)) for pair, place in zip(places, there, strict=True)}
+    made = tuple(StoredDomain(*pair, pictures[pair], labels) for pair in domains)
+    identity = hashed(*(f"{pair} {pictures[pair].fingerprint()}" for pair in sorted(pictures)))
+    return Stream(made, data.batch, classes, fingerprint=identity, ahead=AHEAD)
+
+
+def _place(root: Path, name: str, severity: int) -> Path | None:
+    """The folder of a domain, below the root or one layer down."""
+    candidates = [root / name / str(severity), *sorted(root.glob(f"*/{name}/{severity}"))]
+    return next((place for place in candidates if place.is_dir()), None)
+
+
+def _available(places: Sequence[Path]) -> tuple[set[str], list[str]]:
+    """The pictures of all domains together, and what is wrong with a domain as a whole."""
+    available, odd = set(), []
+    for place in places:
+        try:
+            available.update(listing(place))
+        except InputError as error:
+            odd.append(str(error))
+    return available, odd
+
+
+def _found(root: Path) -> str:
+    """Which domains are there, or what else."""
+    places = sorted(place for pattern in ("*/[1-5]", "*/*/[1-5]") for place in root.glob(pattern))
+    domains = [f"{place.parent.name}/{place.name}" for place in places if place.parent.name in NAMES]
+    return f"Found: {some(domains, 20)}." if domains else found_in(root)
+
+
+IMAGENET_C = DataSet(
+    "ImageNet-C",
+    "the folder with the corruptions, <corruption>/<severity>/<wnid>/*.JPEG.",
+    _open,
+    holds="corrupted",
+    preprocessing="resize256",
+    uses=("preprocessing", "size", "list", "labels"),
+)

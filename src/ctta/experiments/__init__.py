@@ -1,0 +1,1 @@
+"""Experiments as settings: read, checked and built before anything runs."""

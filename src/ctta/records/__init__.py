@@ -1,0 +1,1 @@
+"""The run folder and the sweep folder: what a run leaves behind, as plain data."""

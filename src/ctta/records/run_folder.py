@@ -1,0 +1,161 @@
+"""What a run leaves behind, and nothing but plain data: tables and reports read this and never live objects.
+
+    run.json             what was run: experiment, stream, cells, environment (see `Run`)
+    <cell>.jsonl         one line a batch, appended and flushed as it is computed (see `Record`)
+    <cell>.samples.npz   a few images a domain with the answers before and after adaptation (see `Samples`)
+    <cell>.done.json     written last: the cell is complete (see `Done`)
+
+A cell is one method with one seed and one configuration over the whole stream.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ctta.base.errors import StateError
+from ctta.base.fileio import make_folder, write_atomically
+
+BINS = 15  # equal-width confidence bins for calibration
+
+
+@dataclass(frozen=True)
+class Record:
+    """One batch of one cell."""
+
+    method: str
+    seed: int
+    step: int  # 0, 1, 2 ... along the stream
+    domain: str
+    severity: int
+    n: int  # samples in the batch
+    wrong: int  # -1 where labels are not known
+    seconds: float  # of step(x) alone
+    info: Mapping[str, float]  # loss, confidence, threshold, selected, views, skipped, forwards, backwards
+    position: int = 0  # which domain of the stream, 0, 1, 2 ...; a name may come again
+    selected: int | None = None  # how many samples were selected; none where the method selects nothing
+    selected_wrong: int | None = None  # -1 where labels are not known
+    bins: tuple[tuple[int, float, int], ...] = ()  # per confidence bin: samples, sum of confidence, correct
+    # Where a stretch ends, on request: clean samples asked, wrong answers, wrong answers of the unadapted model.
+    clean: tuple[int, int, int] | None = None
+
+    def same(self, other: Record) -> bool:
+        """Equal, times aside."""
+        return {**asdict(self), "seconds": 0} == {**asdict(other), "seconds": 0}
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method with one seed and one configuration."""
+
+    cell: str  # its name, also of its files: "dss-s0"
+    method: str
+    label: str  # what tables call it: "DSS"; cells that differ in the seed alone share it
+    seed: int
+    preset: str
+    config: Mapping[str, Any]
+    traits: Mapping[str, Any] = field(default_factory=dict)  # what the method needs and costs; empty in old folders
+
+
+@dataclass(frozen=True)
+class Run:
+    """The head of a run folder."""
+
+    name: str
+    identity: str  # hash of the resolved experiment
+    experiment: Mapping[str, Any]
+    # dataset, domains [[name, severity] ...], images (none if domains differ in size), batch, boundaries, protocol
+    # (kind and settings), classes, files (hashes), source_check
+    stream: Mapping[str, Any]
+    cells: tuple[Cell, ...]
+    environment: Mapping[str, Any]
+    command: str = ""
+    notes: tuple[str, ...] = ()  # sentences that belong beside the numbers
+
+
+@dataclass(frozen=True)
+class Done:
+    """The mark of a complete cell."""
+
+    batches: int
+    n: int
+    wrong: int
+    seconds: float
+    peak_memory: float  # MB above the process without the adapter
+    valid: bool = True
+    problems: tuple[str, ...] = field(default=())
+
+
+@dataclass(frozen=True)
+class Samples:
+    """A few images of every domain, M in all, with what was said about them."""
+
+    images: NDArray[np.uint8]  # (M, H, W, 3)
+    position: NDArray[np.int64]  # (M,): which domain of the stream
+    label: NDArray[np.int64]
+    source: NDArray[np.int64]  # the unadapted model's answer
+    adapted: NDArray[np.int64]  # the adapter's
+    confidence: NDArray[np.float64]
+    selected: NDArray[np.int64]  # 1 selected, 0 not, -1 where the method selects nothing
+
+
+class RunFolder:
+    """Reads and writes one run folder."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def write_run(self, run: Run) -> None:
+        make_folder(self.path)
+        write_atomically(self.path / "run.json", json.dumps(asdict(run), indent=1).encode())
+
+    def run(self) -> Run:
+        path = self.path / "run.json"
+        if not path.is_file():
+            raise StateError(f"{self.path} is not a run folder: it has no run.json. Give the folder that a run wrote.")
+        data = json.loads(path.read_text())
+        cells = tuple(Cell(**cell) for cell in data.pop("cells"))
+        return Run(**{**data, "cells": cells, "notes": tuple(data["notes"])})
+
+    def records_path(self, cell: str) -> Path:
+        return self.path / f"{cell}.jsonl"
+
+    def records(self, cell: str) -> Iterator[Record]:
+        """The complete lines; one that a crash cut short is left out."""
+        path = self.records_path(cell)
+        if path.is_file():
+            with path.open() as lines:
+                for line in lines:
+                    if line.endswith("\n"):
+                        data = json.loads(line)
+                        clean = data.get("clean")
+                        tuples = {"bins": tuple(map(tuple, data["bins"])), "clean": clean and tuple(clean)}
+                        yield Record(**{**data, **tuples})
+
+    def write_samples(self, cell: str, samples: Samples) -> None:
+        temporary = self.path / f".{cell}.samples.npz"
+        np.savez_compressed(temporary, **asdict(samples))
+        temporary.replace(self.path / f"{cell}.samples.npz")
+
+    def samples(self, cell: str) -> Samples | None:
+        path = self.path / f"{cell}.samples.npz"
+        if not path.is_file():
+            return None
+        with np.load(path) as stored:
+            return Samples(**{name: stored[name] for name in stored.files})
+
+    def write_done(self, cell: str, done: Done) -> None:
+        write_atomically(self.path / f"{cell}.done.json", json.dumps(asdict(done)).encode())
+
+    def done(self, cell: str) -> Done | None:
+        path = self.path / f"{cell}.done.json"
+        if not path.is_file():
+            return None
+        data = json.loads(path.read_text())
+        return Done(**{**data, "problems": tuple(data["problems"])})

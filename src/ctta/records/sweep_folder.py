@@ -1,0 +1,79 @@
+"""The folder of a sweep: its axes and points, and a run folder for each point.
+
+sweep.json       axes and points (see `Head`)
+points/<slug>/   a run folder each
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ctta.base.errors import StateError
+from ctta.base.fileio import make_folder, write_atomically
+from ctta.records.run_folder import RunFolder
+
+SHORT = 32  # letters of a value that a table shows; longer ones go by their number on the axis
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a sweep's folder."""
+
+    name: str
+    axes: Mapping[str, Sequence[Any]]
+    over: tuple[str, ...]  # axes that are averaged
+    points: Mapping[str, Mapping[str, Any]]  # by the name of its folder: its value on each axis
+    command: str = ""
+
+
+class SweepFolder:
+    """Reads and writes the folder of a sweep."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    def is_one(self) -> bool:
+        return (self.path / "sweep.json").is_file()
+
+    def write(self, head: Head) -> None:
+        """A grid that has grown keeps the points that are there."""
+        if (self.path / "run.json").is_file():
+            raise StateError(f"{self.path} holds a single run, and a sweep has a folder for each. Give another --out.")
+        make_folder(self.path)
+        write_atomically(self.path / "sweep.json", json.dumps(asdict(head), indent=1).encode())
+
+    def head(self) -> Head:
+        data = json.loads((self.path / "sweep.json").read_text())
+        return Head(**{**data, "over": tuple(data["over"])})
+
+    def point(self, slug: str) -> RunFolder:
+        return RunFolder(self.path / "points" / slug)
+
+    def begun(self) -> dict[str, RunFolder]:
+        """The points that have a run folder."""
+        points = {slug: self.point(slug) for slug in self.head().points}
+        return {slug: folder for slug, folder in points.items() if (folder.path / "run.json").is_file()}
+
+
+def text(value: Any) -> str:
+    """A value in words, whole; lists as JSON."""
+    if isinstance(value, Mapping):  # {"kind": "recurring", "rounds": 3}: recurring, rounds 3
+        return ", ".join(text(one) if name == "kind" else f"{name} {text(one)}" for name, one in value.items())
+    return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def shown(values: Sequence[Any], value: Any) -> str:
+    """A value as a table shows it: in words, or by its number on the axis where they are long."""
+    said = text(value)
+    return said if len(said) <= SHORT else f"#{[text(one) for one in values].index(said) + 1}"
+
+
+def heads(axes: Iterable[str]) -> dict[str, str]:
+    """The short name of each axis: its field, unless two have the same."""
+    names = list(axes)
+    last = [name.rpartition(".")[2] for name in names]
+    return {name: short if last.count(short) == 1 else name for name, short in zip(names, last, strict=True)}

@@ -1,0 +1,86 @@
+"""A few images of every domain, with the answers before and after adaptation, as data URIs."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ctta.records.run_folder import Samples
+from ctta.report.tables.errors import Column
+
+LARGEST = 96  # pixels; larger images are shrunk, to keep the page small
+EACH = 3  # images a domain
+DOMAINS = 15  # of a long stream, the first ones
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer about one image."""
+
+    text: str
+    right: bool | None  # none without a label
+
+
+@dataclass(frozen=True)
+class Picture:
+    """One image with what was said about it."""
+
+    uri: str
+    truth: str  # empty without a label
+    before: Answer
+    after: Answer
+    hint: str
+
+
+@dataclass(frozen=True)
+class Strip:
+    """The images of one domain."""
+
+    domain: str
+    pictures: tuple[Picture, ...]
+
+
+def strips(samples: Samples, stretches: Sequence[Column], classes: Sequence[str]) -> list[Strip]:
+    """The first images of each stretch; they are not chosen."""
+    found = []
+    for stretch in stretches[:DOMAINS]:
+        (indices,) = np.nonzero(np.isin(samples.position, stretch.positions))
+        if len(indices):
+            pictures = tuple(_picture(samples, int(index), classes) for index in indices[:EACH])
+            found.append(Strip(stretch.title.replace("_", " "), pictures))
+    return found
+
+
+def data_uri(pixels: NDArray[np.uint8]) -> str:
+    """A PNG, inline."""
+    image = Image.fromarray(pixels)
+    image.thumbnail((LARGEST, LARGEST))
+    out = io.BytesIO()
+    image.save(out, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(out.getvalue()).decode()
+
+
+def _picture(samples: Samples, index: int, classes: Sequence[str]) -> Picture:
+    truth = int(samples.label[index])
+
+    def answer(class_: int) -> Answer:
+        return Answer(_class_name(class_, classes), class_ == truth if truth >= 0 else None)
+
+    selected = {1: ", selected", 0: ", not selected"}.get(int(samples.selected[index]), "")
+    return Picture(
+        uri=data_uri(samples.images[index]),
+        truth=_class_name(truth, classes) if truth >= 0 else "",
+        before=answer(int(samples.source[index])),
+        after=answer(int(samples.adapted[index])),
+        hint=f"confidence {100 * float(samples.confidence[index]):.0f} %{selected}",
+    )
+
+
+def _class_name(class_: int, classes: Sequence[str]) -> str:
+    return classes[class_] if 0 <= class_ < len(classes) else f"class {class_}"

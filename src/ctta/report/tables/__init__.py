@@ -1,0 +1,1 @@
+"""Tables: what the numbers of a run mean."""

@@ -1,0 +1,1 @@
+"""Running an experiment: the loop, checkpoints, engines."""

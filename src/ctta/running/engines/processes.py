@@ -1,0 +1,140 @@
+"""In processes of this machine. Workers write into the run folders themselves, so nothing is lost with them."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+
+import torch
+
+from ctta.base.errors import StateError
+from ctta.running.engines.job import LOSSES, Event, Events, Job, Losses, Workplace, explain
+
+SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads' locks in whatever state they are
+
+
+@dataclass
+class Worker:
+    """A process and the line to it."""
+
+    process: SpawnProcess
+    line: Connection
+    ready: bool = False  # has said that it has started
+    job: Job | None = None
+
+
+def local(jobs: Sequence[Job], *, workers: int, threads: int = 1, checkpoint_seconds: float = 30.0) -> Events:
+    """Run jobs in so many processes; yields after every batch of any. Closed or interrupted, it ends them all."""
+    waiting, losses, crew = deque(jobs), Losses(), dict[Connection, Worker]()
+    stillborn = 0
+    try:
+        while waiting or any(worker.job for worker in crew.values()):
+            wanted = min(workers, len(waiting) + sum(worker.job is not None for worker in crew.values()))
+            while len(crew) < wanted:
+                worker = _start(threads, checkpoint_seconds)
+                crew[worker.line] = worker
+            for worker in crew.values():
+                if worker.ready and worker.job is None and waiting:
+                    worker.job = waiting.popleft()
+                    with suppress(OSError):  # it is gone; its line will say so
+                        worker.line.send(worker.job)
+            for line in wait(list(crew)):
+                assert isinstance(line, Connection)
+                worker = crew[line]
+                try:
+                    said = line.recv()
+                except (EOFError, OSError):
+                    _end(crew.pop(line))
+                    stillborn = 0 if worker.ready else stillborn + 1
+                    if stillborn == LOSSES:
+                        raise StateError(
+                            f"{LOSSES} workers in a row ended as they started; what they said is above. In a script of "
+                            "your own, start runs under `if __name__ == '__main__':`."
+                        ) from None
+                    if worker.job is not None and losses.again(worker.job):
+                        waiting.appendleft(worker.job)
+                    elif worker.job is not None:
+                        yield losses.failure(worker.job)
+                    continue
+                if worker.job is None:
+                    worker.ready, stillborn = True, 0
+                    continue
+                event = Event(worker.job, *said)
+                losses.forward(worker.job, event.done)
+                if event.over:
+                    worker.job = None
+                yield event
+    finally:
+        for worker in crew.values():
+            worker.process.terminate()
+        for worker in crew.values():
+            _end(worker)
+
+
+def _start(threads: int, checkpoint_seconds: float) -> Worker:
+    ours, theirs = SPAWN.Pipe()
+    process = SPAWN.Process(target=_work, args=(theirs, threads, checkpoint_seconds), daemon=True)
+    with _inherited(threads):
+        process.start()
+    theirs.close()  # so that the line ends with the worker
+    return Worker(process, ours)
+
+
+def _end(worker: Worker) -> None:
+    worker.line.close()
+    worker.process.join(10)
+    worker.process.kill()
+    worker.process.join()
+
+
+@contextmanager
+def _inherited(threads: int) -> Iterator[None]:
+    """What a process that starts here is given: its number of threads, and no share in Ctrl-C, which is ours."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    resource_tracker.ensure_running()  # started later, with the first process, it would undo the mask
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    os.environ.update(dict.fromkeys(names, str(threads)))
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _work(line: Connection, threads: int, checkpoint_seconds: float) -> None:
+    """A worker's life: jobs come down the line; that it is ready goes up, and then what events say of the job."""
+    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    torch.set_num_threads(threads)
+    place = Workplace()
+    line.send("ready")
+    while True:
+        job = line.recv()
+        try:
+            for record in place.run(job, checkpoint_seconds):
+                line.send((record.step + 1, record.domain))
+        except Exception as error:  # models are anybody's code
+            line.send((0, "", True, explain(error)))
+        else:
+            line.send((job.batches, "", True))
+
+
+def _outlive_nobody() -> None:
+    """Two writers would spoil a file: a worker whose parent was killed ends at once."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)

@@ -1,0 +1,1 @@
+"""Training of source models."""

@@ -1,0 +1,227 @@
+"""Each equation of DSS with numbers worked by hand, then the method as a whole."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import tensor
+
+from ctta import DSS
+from ctta.methods import dss
+from ctta.methods.dss import DSSConfig
+from networks import make_batch, make_network
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, tensor(expected), atol=1e-6, rtol=0)
+
+
+def test_eq1_dynamic_threshold():
+    # .9 x .5 + .1 x (.8 + .4)/2 = .45 + .06
+    close(dss.dynamic_threshold(tensor(0.5), tensor([0.8, 0.4]), 0.9), 0.51)
+
+
+def test_threshold_at_a_domain_start():
+    # (.6 + 1/4)/2
+    close(dss.domain_start(tensor(0.6), 4), 0.425)
+
+
+CONFIDENCE, LABEL = tensor([0.9, 0.6, 0.5]), tensor([0, 0, 2])
+
+
+def test_eq3_class_confidence_as_printed():
+    # class 0: (.9 + .6)/3, class 1: nothing, class 2: .5/3
+    close(dss.class_confidence(CONFIDENCE, LABEL, 3, average=False), [0.5, 0.0, 0.5 / 3])
+
+
+def test_eq3_class_confidence_averaged():
+    # class 0: (.9 + .6)/2, class 1: nothing, class 2: .5/1
+    close(dss.class_confidence(CONFIDENCE, LABEL, 3, average=True), [0.75, 0.0, 0.5])
+
+
+def test_eq2_class_ratio():
+    close(dss.class_ratio(tensor([0.5, 0.0, 0.25])), [1.0, 0.0, 0.5])
+
+
+def test_eq4_class_threshold():
+    close(dss.class_threshold(tensor(0.6), tensor([1.0, 0.0, 0.5])), [0.6, 0.0, 0.3])
+
+
+def test_eq5_sharpen():
+    # exponent 1/.5 = 2: .64, .04 over .68
+    close(dss.sharpen(tensor([[0.8, 0.2]]), 0.5), [[0.64 / 0.68, 0.04 / 0.68]])
+    # as printed, exponent .5: sqrt .64 = .8, sqrt .36 = .6 over 1.4
+    close(dss.sharpen(tensor([[0.64, 0.36]]), 0.5, literal=True), [[0.8 / 1.4, 0.6 / 1.4]])
+
+
+def test_eq6_positive_loss():
+    # Student probabilities 3/4 and 1/4 on both samples; the second is not selected.
+    student = tensor([[math.log(3.0), 0.0], [math.log(3.0), 0.0]])
+    label = tensor([[0.9, 0.1], [0.5, 0.5]])
+    expected = -(0.9 * math.log(0.75) + 0.1 * math.log(0.25))
+    close(dss.positive_loss(label, student, tensor([True, False])), expected)
+
+
+def test_eq6_without_a_selected_sample_is_zero_and_has_a_gradient():
+    student = torch.zeros(2, 2, requires_grad=True)
+    loss = dss.positive_loss(torch.full((2, 2), 0.5), student, tensor([False, False]))
+    loss.backward()
+    assert loss == 0
+    assert (student.grad == 0).all()
+
+
+def test_eq7_negative_loss():
+    # First sample: classes 1 and 2 are below alpha. Second: none is. Student: 1/2, 1/4, 1/4.
+    student = tensor([[math.log(2.0), 0.0, 0.0]] * 2)
+    pseudo = tensor([[0.96, 0.03, 0.01], [0.5, 0.3, 0.2]])
+    close(dss.negative_loss(pseudo, student, 0.05), -(2 * math.log(0.75)) / 2)
+
+
+def test_eq7_stays_finite_when_the_student_is_saturated():
+    loss = dss.negative_loss(tensor([[0.01, 0.99]]), tensor([[200.0, 0.0]]), 0.05)
+    close(loss, -math.log(1e-5))
+
+
+def adapter(**fields):
+    return DSS(make_network("image_bn"), **{"views": 1, "gate": 0.0, **fields})
+
+
+def test_selection_by_hand():
+    # C = 5, pi starts at .2; pi <- .9 x .2 + .1 x (.9 + .6 + .35)/3 = .18 + .0616667 = .2416667.
+    # delta (sum) = [1.5, 0, .35]/3, tau = [1, 0, .2333]; thresholds .2417, 0, .0564: all pass.
+    pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
+    method = adapter(threshold="dynamic")
+    method._current = stand_in(method)
+    confidence, selected = method.select(pseudo)
+    close(confidence, [0.9, 0.6, 0.35])
+    close(method.threshold, 0.18 + 0.1 * 1.85 / 3)
+    assert selected.tolist() == [True, True, True]
+
+
+def test_selection_with_a_high_threshold():
+    # pi = .9 x .8 + .1 x .6166667 = .7816667; tau = [1, 0, .2333] -> .7817 for class 0, .1824 for class 2.
+    pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
+    method = adapter()
+    method._current = stand_in(method)
+    method.threshold.fill_(0.8)
+    assert method.select(pseudo)[1].tolist() == [True, False, True]
+
+
+def test_fixed_threshold_knows_no_classes():
+    pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.15, 0.19, 0.18, 0.24, 0.24], [0.19, 0.21, 0.2, 0.2, 0.2]])
+    method = adapter(threshold=0.24)
+    method._current = stand_in(method)
+    assert method.select(pseudo)[1].tolist() == [True, True, False]
+
+
+def test_running_class_confidence_remembers_classes_that_are_absent():
+    method = adapter(delta="running", lambda_=0.5)
+    method._current = stand_in(method)
+    method.select(tensor([[0.8, 0.2, 0, 0, 0]]))
+    close(method.class_average, [0.5, 0.2, 0.2, 0.2, 0.2])  # (.2 + .8)/2 for class 0, the others wait
+    method.select(tensor([[0.4, 0.6, 0, 0, 0]]))
+    close(method.class_average, [0.5, 0.4, 0.2, 0.2, 0.2])
+
+
+def stand_in(method):
+    """A turn with nothing left to check, so that a part of adapt() can be called alone."""
+    from ctta.base.randomness import Randomness
+    from ctta.core.adapter import _Turn
+
+    return _Turn(Randomness(0, 0, torch.device("cpu")), None, [], torch.zeros_like(method.skipped))
+
+
+def test_the_threshold_starts_at_chance_and_halves_its_way_back_at_a_domain_start():
+    method = adapter()
+    close(method.threshold, 0.2)
+    method.threshold.fill_(0.6)
+    method.begin_domain()
+    close(method.threshold, 0.4)
+
+
+def test_the_update_is_the_paper_s_loss_and_nothing_else():
+    """One step against plain torch: same gradient, same Adam step, same moving average."""
+    x = make_batch("image_bn", 8, 0)
+    method = adapter(restore=0.0, ema=0.9)
+    student, teacher = make_network("image_bn"), make_network("image_bn")
+    for network in (student, teacher):  # batch statistics, dropout off
+        network.eval()
+        for layer in (network.bn1, network.bn2):
+            layer.train()
+            layer.track_running_stats = False
+            layer.running_mean = layer.running_var = None
+    y = teacher(x).softmax(1).detach()
+    top = y.max(1)
+    pi = 0.9 * 0.2 + 0.1 * top.values.mean()
+    sums = torch.stack([top.values[top.indices == c].sum() for c in range(5)])
+    high = top.values >= pi * (sums / sums.max())[top.indices]
+    sharp = y ** (1 / 0.6) / (y ** (1 / 0.6)).sum(1, keepdim=True)
+    p = student(x).softmax(1)
+    positive = -(sharp * p.log()).sum(1)[high].mean()
+    negative = -((y < 0.05) * (1 - p).log()).sum(1).mean()
+    optimizer = torch.optim.Adam(student.parameters(), 1e-3)
+    (positive + negative).backward()
+    optimizer.step()
+
+    step = method.step(x)
+    torch.testing.assert_close(step.logits.softmax(1), y)
+    torch.testing.assert_close(step.info["loss"], (positive + negative).detach())
+    torch.testing.assert_close(step.info["threshold"], pi)
+    assert torch.equal(step.samples["selected"], high)
+    start = dict(make_network("image_bn").named_parameters())
+    for name, theirs in student.named_parameters():
+        if name not in ("conv1.bias", "conv2.bias"):  # BatchNorm cancels them: their gradient is rounding noise
+            ours = method.student.get_parameter(name)
+            torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+            averaged = 0.9 * start[name] + 0.1 * theirs
+            torch.testing.assert_close(method.teacher.get_parameter(name), averaged, atol=1e-6, rtol=1e-5)
+
+
+def test_parts_of_the_loss():
+    x = make_batch("image_bn", 8, 0)
+    loss = {parts: adapter(parts=parts).step(x).info["loss"] for parts in ("dt", "dt+pl", "dt+pl+nl")}
+    assert loss["dt"] > loss["dt+pl"]  # a sharpened label has less entropy
+    assert loss["dt+pl+nl"] > loss["dt+pl"]
+
+
+def test_predict_after_answers_with_the_updated_teacher():
+    x = make_batch("image_bn", 8, 0)
+    method = adapter(predict_after=True, ema=0.0, restore=0.0)
+    logits = method(x)
+    torch.testing.assert_close(logits, method.predict(x))
+    assert not torch.equal(logits, adapter(ema=0.0, restore=0.0)(x))
+
+
+@pytest.mark.parametrize("field", ["temperature", "lambda_", "alpha", "delta", "threshold", "literal_exponent"])
+def test_every_decision_is_a_field_that_matters(field):
+    other = {
+        "temperature": 1.0,
+        "lambda_": 0.0,
+        "alpha": 0.2,
+        "delta": "mean",
+        "threshold": 0.9,
+        "literal_exponent": True,
+    }
+    stream = [make_batch("image_bn", 8, seed) for seed in range(4)]
+    lively = {"lr": 0.02, "ema": 0.5}
+    plain, changed = adapter(**lively), adapter(**lively, **{field: other[field]})
+    for method in (plain, changed):
+        method.threshold.fill_(0.9)  # so that not everything passes
+    assert any(not torch.equal(plain(x), changed(x)) for x in stream)
+
+
+def test_every_field_is_documented():
+    assert all(sentence for _, _, _, sentence in DSSConfig.describe())
+
+
+@pytest.mark.parametrize("temperature", [0.2, 0.02, 0.001])
+def test_sharpening_does_not_underflow(temperature):
+    pseudo = torch.full((1, 1000), 1e-3)
+    pseudo[0, 7] = 2e-3
+    sharp = dss.sharpen(pseudo, temperature)
+    assert sharp.isfinite().all()
+    torch.testing.assert_close(sharp.sum(), tensor(1.0))
+    assert sharp.argmax() == 7
+    assert dss.sharpen(tensor([[1.0, 0.0]]), temperature).tolist() == [[1.0, 0.0]]

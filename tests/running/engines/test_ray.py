@@ -1,0 +1,76 @@
+"""A Ray cluster of two nodes, one of which is killed half-way: the tables are those of one process."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctta import ConfigError
+from ctta.experiments import experiment as experiments
+from ctta.records.run_folder import RunFolder
+from ctta.report.tables import errors as tables
+from ctta.running import engines
+from ctta.running.engines.ray import on_ray
+from needs import missing
+from run_folders import assert_same_runs
+
+TESTS = Path(__file__).parents[2]
+SPEC = {
+    "data": {"domains": ["gaussian_noise", "fog"], "images": 400, "batch": 20},
+    "model": {"name": None, "factory": "tiny:slow"},
+    "methods": [{"method": "tent", "lr": 0.01}, {"method": "tent", "label": "more", "lr": 0.1}, "bn_adapt"],
+}
+MEASURED = ("seconds_per_batch", "images_per_second", "peak_memory_mb")
+
+
+def test_a_killed_node_changes_nothing(tmp_path):
+    if importlib.util.find_spec("ray") is None:
+        missing("needs ray: pip install 'ctta[test]'")
+    path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    script = TESTS / "killed_node.py"
+    run = subprocess.run(
+        [sys.executable, str(script), json.dumps(SPEC), str(tmp_path / "ray")],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert run.returncode == 0, run.stderr
+    said = json.loads(run.stdout.splitlines()[-1])
+    assert said["lost"], "the node that was killed had no cell"
+    assert said["failures"] == []
+    local, ray = RunFolder(tmp_path / "local"), RunFolder(tmp_path / "ray")
+    plan = engines.plan([(experiments.make(SPEC), local)], threads=1)
+    for _ in engines.local(plan.jobs, workers=2):
+        pass
+    assert_same_runs(local, ray)
+    assert table(local) == table(ray)
+    assert not list(ray.path.rglob("*.pt"))
+
+
+def table(folder: RunFolder) -> list[dict[str, str]]:
+    """What its CSV says, times and memory aside."""
+    rows = csv.DictReader(tables.to_csv(tables.build(folder)).splitlines())
+    return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows]
+
+
+def test_without_ray_there_is_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(ConfigError, match=r"pip install 'ctta\[ray\]'"):
+        next(on_ray([]))
+
+
+def test_one_module_imports_ray():
+    package = Path(engines.__file__).parents[2]
+    sources = {path: path.read_text() for path in package.rglob("*.py")}
+    assert len(sources) > 90
+    found = [path.stem for path, text in sources.items() if 'optional_import("ray"' in text or "import ray\n" in text]
+    assert found == ["ray"]

@@ -1,0 +1,53 @@
+"""Samples as pictures: images byte for byte, clouds where their points are."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from ctta.running.gallery import FAR, NEAR, PAPER, SIZE, as_pictures, draw_cloud
+
+
+def inked(picture: np.ndarray) -> np.ndarray:
+    """Rows and columns of pixels that are not paper, (K, 2)."""
+    return np.argwhere((picture != PAPER).any(2))
+
+
+def test_images_stay_as_they_are():
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 5, 4, 3), dtype=np.uint8)
+    x = torch.from_numpy(pixels).permute(0, 3, 1, 2).float() / 255
+    assert np.array_equal(as_pictures(x), pixels)
+
+
+def test_clouds_become_small_pictures():
+    pictures = as_pictures(torch.rand(3, 50, 3) * 2 - 1)
+    assert (pictures.shape, pictures.dtype) == ((3, SIZE, SIZE, 3), np.uint8)
+    assert all(len(inked(picture)) > 50 for picture in pictures)
+
+
+def test_the_middle_is_in_the_middle_and_up_is_up():
+    middle = inked(draw_cloud(np.zeros((1, 3)))).mean(0)
+    assert np.abs(middle - (SIZE - 1) / 2).max() <= 0.5
+    above = inked(draw_cloud(np.array([(0.0, 1.0, 0.0)]))).mean(0)
+    assert above[0] < middle[0] - 20
+    assert above[1] == middle[1]
+    right = inked(draw_cloud(np.array([(1.0, 0.0, 0.0)]))).mean(0)
+    assert right[1] > middle[1] + 20
+
+
+def test_what_is_near_covers_what_is_behind_it():
+    # Both lie on the line towards the eye, which is over the horizon and turned from z towards x.
+    around, above = np.radians([35, 25])
+    towards = np.array([np.sin(around) * np.cos(above), np.sin(above), np.cos(around) * np.cos(above)])
+    for order in ([1, -1], [-1, 1]):
+        picture = draw_cloud(np.outer(order, towards))
+        colours = np.unique(picture[(picture != PAPER).any(2)], axis=0)
+        assert colours.tolist() == [NEAR.tolist()]
+    apart = draw_cloud(np.stack([towards, [0.9, -0.9, 0]]))
+    assert {tuple(colour) for colour in apart[(apart != PAPER).any(2)]} == {tuple(NEAR), tuple(FAR)}
+
+
+def test_large_clouds_are_made_to_fit():
+    rows = inked(draw_cloud(np.array([(0.0, -50.0, 0.0), (0.0, 50.0, 0.0)])))
+    assert rows[:, 0].min() == 0
+    assert rows[:, 0].max() == SIZE - 1
