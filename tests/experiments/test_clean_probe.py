@@ -27,7 +27,7 @@ SPEC = {
         "source",
         {"method": "tent", "lr": 0.05},
         {"method": "test_aug", "views": 2},
-        {"method": "dss", "views": 2, "gate": 1.0, "lr": 0.01, "restore": 0.1},
+        {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01, "restore": 0.1},
     ],
 }
 CLEAN = SPEC | {"measure": {"clean": 30}}

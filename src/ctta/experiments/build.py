@@ -17,7 +17,7 @@ from ctta.records.run_folder import Cell
 def make_adapter(cell: Cell, model: nn.Module, execution: Execution | None = None, *, detects: bool = False) -> Adapter:
     """The method of a cell on a source model; `detects` says whether it looks for boundaries itself."""
     kind, config = METHODS[cell.method], METHODS[cell.method].config_type.make(cell.config)
-    return kind(model, config, seed=cell.seed, execution=execution, boundaries="detected" if detects else "told")
+    return kind(model, config, seed=cell.seed, execution=execution, boundaries="detected" if detects else "known")
 
 
 def source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:

@@ -289,7 +289,7 @@ def plan_adaptation(
     (cell,) = made.cells((batch, *samples.shape))
     kind = METHODS[method]
     adapter = kind(
-        made.model.load(), kind.config_type.make(cell.config), seed=seed, boundaries="detected" if detect else "told"
+        made.model.load(), kind.config_type.make(cell.config), seed=seed, boundaries="detected" if detect else "known"
     )
     names = _class_names(model, weights, classes)
     if names and len(names) != adapter.classes:
