@@ -1,6 +1,6 @@
-"""Drift: where the stream moves to another domain, seen in the inputs alone. No network pass, no label, no sync.
+"""Drift: detects from the inputs that the stream has moved to another domain. No network pass, label or device sync.
 
-A control chart (Shewhart, 1931) on five numbers a sample:
+A control chart (Shewhart, 1931) on five numbers per sample:
 
     signals     brightness, contrast, colour, and roughness along each of the last two dimensions, (N, 5)
     distance    d^2 = mean over signals of (m - r)^2 / (v/n + w/k)
@@ -8,7 +8,7 @@ A control chart (Shewhart, 1931) on five numbers a sample:
     usual       u, the median of d along the stream, at least 1: log u <- log u + RATE ([d > u] - 1/2)
     boundary    d > LIMIT u
 
-d is in standard errors, about 1 where batches differ by chance alone, so u = 1 there and LIMIT is the three standard
+d is in standard errors, about 1 if batches differ only by chance, so u = 1 there and LIMIT is the three standard
 errors of every control chart. Where batches differ anyway, as with classes in bursts, u grows and a boundary must be
 that much larger than what is usual there. So an even slope, however steep, has no boundary; and where every other batch
 starts a domain, starts become what is usual.
@@ -65,7 +65,7 @@ class Detector(nn.Module):
         return seen.boundary
 
     def inspect(self, x: Tensor) -> Inspection:
-        """Judge a batch. Nothing changes until it is kept; nothing is read on the host."""
+        """Judge a batch. Nothing changes until it is accepted; nothing is read on the host."""
         return self.judge(signals(x))
 
     def judge(self, values: Tensor) -> Inspection:
@@ -92,7 +92,7 @@ class Detector(nn.Module):
 
 @torch.no_grad()
 def signals(x: Tensor) -> Tensor:
-    """Five numbers a sample, (N, 5): images (N, C, H, W), clouds (N, P, 3), or anything with a batch dimension.
+    """Five numbers per sample, (N, 5): images (N, C, H, W), point clouds (N, P, 3), or anything with a batch dimension.
 
     Colour is how far channels lie apart at a pixel; of a cloud, how far points lie from its centre.
     """

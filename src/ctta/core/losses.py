@@ -1,4 +1,4 @@
-"""Formulas used by two or more methods. Losses take logits (N, C) and give one value a sample, (N,)."""
+"""Formulas used by two or more methods. Losses take logits (N, C) and give one value per sample, (N,)."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ def consistency(teacher: Tensor, student: Tensor, *, symmetric: bool) -> Tensor:
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the values where the mask is set; 0 where it is empty."""
+    """The mean of the values with the mask set; 0 if there are none."""
     return (values * mask).sum() / mask.sum().clamp(min=1)

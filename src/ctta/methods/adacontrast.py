@@ -3,19 +3,20 @@
 Chen et al., "Contrastive Test-Time Adaptation", CVPR 2022.
 
     refined            probabilities of the weak view, averaged over the 10 nearest (cosine) of a memory
-    classification     cross-entropy of the strong view's answer with the refined label
+    classification     cross-entropy of the strong view's prediction with the refined label
     contrast_loss      InfoNCE of a strong view's feature and its key, against a queue without the same label
     diversity_loss     sum_c m_c log m_c, m the mean probability of the strong view
-    key model          key <- .999 key + .001 student, all parameters; it fills memory and queue
-    returns            the student's plain answer, with running statistics (after the update)
+    key model          key <- 0.999 key + 0.001 student, all parameters; it fills memory and queue
+    returns            the student's prediction without augmentation, with running statistics (after the update)
 
 The student trains as models are trained: each pass normalises with its own statistics, and the running ones follow.
 
-Departures: of clouds, weak and strong views are the same kind. Crops are left out, as the released code has them for
-images of the model's own size. The memory is a ring of fixed size that begins empty, where the code's grows up to it.
-The queue is masked by the labels of its entries; the code has already overwritten some by this batch's. Views are not
-rounded to 8 bits. Dropout stays off; all parameters learn, not only those named weight or bias. The paper refines
-labels from the start with a memory of the whole target set; online, neighbours count once 1024 samples are in.
+Departures: of point clouds, weak and strong views are the same kind. Crops are left out, as the released code has them
+for images of the model's own size. The memory is a ring of fixed size that begins empty; the code's grows up to it. Our
+ring overwrites the oldest samples, the released one the newest batch. The queue is masked by the labels of its entries;
+the code has already overwritten some by this batch's. Views are not rounded to 8 bits. Dropout stays off; all
+parameters learn, not only those named weight or bias. The paper refines labels from the start with a memory of the
+whole target set; online, neighbours count once 1024 samples are in.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ def contrast_loss(query: Tensor, key: Tensor, queue: Tensor, same: Tensor, tempe
 
 
 def diversity_loss(logits: Tensor) -> Tensor:
-    """Minus the entropy of the batch's mean probability: low where the answers are diverse."""
+    """Minus the entropy of the batch's mean probability: low if the predictions are diverse."""
     mean = logits.softmax(1).mean(0)
     return (mean * (mean + 1e-8).log()).sum()
 

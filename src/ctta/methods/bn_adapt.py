@@ -5,7 +5,8 @@ Schneider et al., "Improving robustness against common corruptions by covariate 
 
     statistics = (1 - alpha) source + alpha batch
 
-Departures: none. Schneider et al. write alpha as N / (N + prior).
+Departures: with alpha < 1, the variance of the batch is the biased one; public code has the unbiased one. Schneider et
+al. write alpha as N / (N + prior).
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class BNAdapt(Adapter):
     def review(self) -> None:
         if not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in self.source_model.modules()):
             log.warning(
-                "bn_adapt: the model has no BatchNorm layer, so there is nothing to adapt: it answers as the source."
+                "bn_adapt: the model has no BatchNorm layer, so there is nothing to adapt; it predicts as the source."
             )
 
     def adapt(self, x: Tensor) -> Step:

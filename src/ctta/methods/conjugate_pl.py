@@ -42,7 +42,7 @@ class ConjugatePLConfig(Normalization, Training):
 
 
 class ConjugatePL(Adapter):
-    """Goes on minimising what the source was trained with, with a label that follows from it."""
+    """Goes on minimising the source's training loss, with the label that belongs to it."""
 
     name = "conjugate_pl"
     title = "Conjugate PL"
@@ -72,13 +72,13 @@ class ConjugatePL(Adapter):
 
 def conjugate_label(probability: Tensor, epsilon: float) -> Tensor:
     """The solution y of (I + eps diag(p) - eps p p^T) y = p, sample by sample."""
-    # Sherman and Morrison's formula, where 1 - eps p^T D^-1 p is the sum of D^-1 p because p sums to 1.
+    # Sherman and Morrison's formula; 1 - eps p^T D^-1 p is the sum of D^-1 p because p sums to 1.
     label = probability / (1 + epsilon * probability)
     return label / label.sum(1, keepdim=True)
 
 
 def conjugate_loss(logits: Tensor, epsilon: float) -> Tensor:
-    """The training loss at its conjugate label, one value a sample."""
+    """The training loss at its conjugate label, one value per sample."""
     probability = logits.softmax(1)
     label = conjugate_label(probability, epsilon)
     return logits.logsumexp(1) - (label * logits - epsilon * label * (1 - probability)).sum(1)

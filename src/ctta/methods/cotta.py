@@ -1,17 +1,17 @@
-"""CoTTA: a mean teacher, averaged over views, with stochastic restore.
+"""CoTTA: a mean teacher, averaged over augmented views, with stochastic restore.
 
 Wang et al., "Continual Test-Time Domain Adaptation", CVPR 2022.
 
-    gate            views are averaged while the source's mean confidence is below it
-    pseudo-label    t = mean over views of teacher(view(x)); the plain teacher(x) where the gate is closed
+    threshold       p_th: views are averaged if the source's mean confidence is below it
+    pseudo-label    t = mean over augmented views of teacher(view(x)); else the un-augmented teacher(x)
     consistency     CE(softmax t, student(x)); on ImageNet half of it in each direction
-    teacher         teacher <- .999 teacher + .001 student, all parameters
+    teacher         teacher <- 0.999 teacher + 0.001 student, all parameters
     restore         each student scalar returns to its source value with probability `restore`
     returns         t (before the update)
 
-Departures: the released CIFAR code computes the views even where it throws them away; we do not. Restored scalars are
-drawn as indices, not as a mask: the same distribution. All parameters are restored, not only those that are named
-weight or bias.
+Departures: the released CIFAR code computes the views even if it throws them away; we do not. Restored scalars are
+drawn as indices, not as a mask: the same distribution. All parameters learn and are restored, not only those that are
+named weight or bias. The released code runs with dropout on, ours without.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Wang et al., "Continual Test-time Domain Adaptation via Dynamic Sample Selection", WACV 2024.
 
     Eq. 1   dynamic_threshold    pi <- lambda pi + (1 - lambda) mean confidence
-            domain_start         pi <- (pi + 1/C) / 2 where a domain is known to start
+            domain_start         pi <- (pi + 1/C) / 2 when a domain is known to start
     Eq. 2   class_ratio          tau_c = delta_c / max delta
     Eq. 3   class_confidence     delta_c, the confidence that fell to class c
     Eq. 4   class_threshold      pi_c = pi tau_c; high quality is confidence >= pi_c
@@ -15,13 +15,14 @@ Wang et al., "Continual Test-time Domain Adaptation via Dynamic Sample Selection
 
 Departures: Eq. 5 prints the exponent Tp; the text and the work it cites mean 1/Tp (`literal_exponent` for the print).
 Eq. 3 divides by N, which cancels, so delta is a per-class sum though the words say average: `delta` offers both, and an
-average over batches. lambda is not given: .9. Optimiser, gate and restore are CoTTA's. The text predicts both before
-and after the update, Algorithm 1 before (`predict_after` for the other). Reductions: positive, mean over the selected;
-negative, sum over classes, mean over all samples, 1 - p at least 1e-5. No selected sample: the positive loss is 0.
+average over batches. lambda is not given: 0.9. Optimiser, augmentation threshold and restore are CoTTA's. The text
+predicts both before and after the update, Algorithm 1 before (`predict_after` for the other). Reductions: positive,
+mean over the selected; negative, sum over classes, mean over all samples, 1 - p at least 1e-5. No selected sample: the
+positive loss is 0.
 
-Where nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `core.drift`. On streams
-without an end: over twenty rounds of the fifteen corruptions (embedded default, 1,200 batches) the error is 18.7 % in
-the first round and in the last, 19.0 at most (`results/recurring20.csv`), so nothing pulls the teacher to the source.
+If nobody can tell when a domain starts, `DSS(model, boundaries="detected")` finds out, see `core.drift`. Over twenty
+rounds of the fifteen corruptions (embedded default, 1,200 batches) DSS's error is 18.7 % in the first round and in the
+last, 19.0 % at most (`results/recurring20.csv`), so nothing pulls the teacher back to the source.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class DSSConfig(MeanTeacherConfig):
         "dt+pl+nl",
         "Loss: CoTTA's consistency on selected samples, positive learning on them, or that and negative learning.",
     )
-    predict_after: bool = setting(False, "Answer with the teacher as it is after the update.")
+    predict_after: bool = setting(False, "Predict with the teacher as it is after the update.")
 
 
 class DSS(MeanTeacher):
@@ -120,7 +121,7 @@ class DSS(MeanTeacher):
         return Step(logits, info, {"confidence": confidence, "selected": selected})
 
     def select(self, pseudo: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence and whether it is high quality, a sample each; the threshold follows the batch first."""
+        """Confidence and whether it is high quality, per sample; the threshold follows the batch first."""
         confidence, label = pseudo.max(1)
         if self.config.threshold != "dynamic":
             self.threshold.fill_(self.config.threshold)
@@ -151,7 +152,7 @@ def class_confidence(confidence: Tensor, label: Tensor, classes: int, *, average
 
 
 def class_counts(label: Tensor, classes: int) -> Tensor:
-    """Samples of each class; unlike `bincount`, without a look at the device."""
+    """Samples of each class; unlike `bincount`, without a device synchronisation."""
     return label.new_zeros(classes).index_add(0, label, torch.ones_like(label))
 
 
@@ -161,7 +162,7 @@ def class_ratio(delta: Tensor) -> Tensor:
 
 
 def class_threshold(threshold: Tensor, ratio: Tensor) -> Tensor:
-    """Eq. 4: one threshold a class."""
+    """Eq. 4: one threshold per class."""
     return threshold * ratio
 
 

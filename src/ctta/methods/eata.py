@@ -1,16 +1,16 @@
-"""EATA: ETA, held to the source where the source's own answers hang on a parameter.
+"""EATA: ETA with parameters held to the source, the more the source's predictions depend on them.
 
 Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", ICML 2022.
 
     Eq. 8   ETA's loss + beta R, `EATA.objective`
     Eq. 8   forgetting   R = sum_i F_i (theta_i - theta_i of the source)^2
     Eq. 9   F, the diagonal Fisher information: mean over batches of source images of the squared gradient of the
-            cross-entropy with the model's own hard answers, with batch statistics, `EATA.study`
+            cross-entropy with the model's own hard predictions, with batch statistics, `EATA.study`
 
 The images need no labels, but they must be of the source: `prepare(source)` comes before the stream, so EATA is not
 source-free.
 
-Departures: those of ETA. As in the released code, gradients are squared a batch, not a sample, so F depends on the
+Departures: those of ETA. As in the released code, gradients are squared per batch, not per sample, so F depends on the
 batch size of the source data; the last batch counts like any other.
 """
 
@@ -53,7 +53,7 @@ class EATA(ETA):
         "imagenet": {**ETA.presets["imagenet"], "anchor": 2000.0},
         "clouds": {**ETA.presets["clouds"], "anchor": 1.0},  # ours: the paper has none
     }
-    source_fisher: Tensor  # one value a parameter that learns, all in a row
+    source_fisher: Tensor  # one value per trained scalar, flattened
 
     def build(self) -> None:
         super().build()
@@ -66,7 +66,7 @@ class EATA(ETA):
             logits = self.run(self.model, x, grad=True)
             finite = self.differentiate(functional.cross_entropy(logits, logits.detach().argmax(1)))
             if not finite:
-                raise InputError("The model's answer to a batch of source images is not finite. Give other images.")
+                raise InputError("The model's prediction for a batch of source data is not finite. Give other images.")
             squares += flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.trained]).square()
             batches, images = batches + 1, images + len(x)
             if images == self.config.fisher_images:
@@ -83,10 +83,10 @@ class EATA(ETA):
 
 
 def forgetting(parameters: Sequence[Tensor], source: Sequence[Tensor], fisher: Tensor) -> Tensor:
-    """Eq. 8: how far the parameters are from the source, each weighed by what the source's answers owe to it."""
+    """Eq. 8: how far the parameters are from the source, each weighted by its Fisher information."""
     return (fisher * (flat(parameters) - flat(source)).square()).sum()
 
 
 def flat(tensors: Iterable[Tensor]) -> Tensor:
-    """All values in a row."""
+    """All values in one vector."""
     return torch.cat([tensor.flatten() for tensor in tensors])

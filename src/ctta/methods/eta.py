@@ -2,11 +2,11 @@
 
 Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", ICML 2022.
 
-    Eq. 3   entropy_weight   exp(E0 - H), detached, for reliable samples: those with H < E0 = .4 ln C
-    Eq. 4   follow           m <- .9 m + .1 mean p of the samples kept; their mean in the first batch that keeps any
-    Eq. 5   unlike           |cos(m, p)| < epsilon: the sample says something new
+    Eq. 3   entropy_weight   exp(E0 - H), detached, for reliable samples: those with H < E0 = 0.4 ln C
+    Eq. 4   follow           m <- 0.9 m + 0.1 mean p of the samples kept; their mean in the first batch that keeps any
+    Eq. 5   unlike           |cos(m, p)| < epsilon: the sample is not redundant
     Eq. 6   weighted mean of the entropy over the samples kept, `ETA.objective`
-    learns  weight and bias of every norm layer, with batch statistics; no step where no sample is kept
+    learns  weight and bias of every norm layer, with batch statistics; no step if no sample is kept
     returns the logits that the loss was computed from (before the update)
 
 Departures: C is the model's own. As in the released code, Eq. 6 divides by the number of samples kept, not by the batch
@@ -37,7 +37,7 @@ class ETAConfig(Normalization, Training):
 
     nesterov: bool = setting(False, "Nesterov momentum; for SGD only.")
     margin: float = setting(
-        0.4, "A sample is reliable if its entropy is below this share of ln C.", symbol="E_0", low=0.0, high=1.0
+        0.4, "A sample is reliable if its entropy is below this fraction of ln C.", symbol="E_0", low=0.0, high=1.0
     )
     similarity: float = setting(
         0.4,

@@ -1,18 +1,18 @@
-"""LAME: nothing is learned; answers of samples that lie close together are made to agree.
+"""LAME: nothing is learned; predictions for samples that lie close together are made to agree.
 
 Boudiaf et al., "Parameter-free Online Test-time Adaptation", CVPR 2022.
 
-    knn_affinity      K_ij = 1 where j is one of the k nearest of i, itself left out
+    knn_affinity      K_ij = 1 if j is one of the k nearest of i, itself left out
     rbf_affinity      K_ij = exp(-d_ij^2 / (2 sigma^2)), sigma the mean distance to the k-th nearest, itself counted
     energy            sum_i y_i . (log y_i - log p_i - (K y)_i)
-    laplacian_answer  y <- softmax(log p + K y) until the energy rests
+    laplacian_answer  y <- softmax(log p + K y) until the energy converges
     returns           log y (there is no update)
 
 Features are the head's input, of length 1. Source statistics.
 
-Departures: none from the released code, whose neighbours we take: k others, not symmetrised, though the paper's
-affinity is symmetric. The answer is probabilities, so the logits are their logarithm. The number of iterations is not
-read on the host: all run, and those after the energy rests change nothing.
+Departures: the released code's default affinity is rbf, ours kNN. Its neighbours are ours: k others, not symmetrised,
+though the paper's affinity is symmetric. LAME gives probabilities, so the logits are their logarithm. The number of
+iterations is not read on the host: all run, and those after convergence change nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class LAMEConfig(Features):
     affinity: Literal["knn", "rbf"] = setting("knn", "Affinity of two samples: by nearest neighbours, or by distance.")
     neighbours: int = setting(5, "Nearest neighbours that count; for 'rbf' the one whose distance is sigma.", low=1)
     iterations: int = setting(100, "Iterations at most.", low=1)
-    tolerance: float = setting(1e-8, "The energy rests when its relative change is no larger than this.", low=0.0)
+    tolerance: float = setting(1e-8, "The energy has converged if its relative change is no larger than this.", low=0.0)
 
 
 class LAME(Adapter):
-    """Corrects the answers of the source model, batch by batch, and keeps no state."""
+    """Corrects the predictions of the source model, batch by batch, and keeps no state."""
 
     name = "lame"
     title = "LAME"
@@ -88,7 +88,7 @@ def energy(answer: Tensor, log_prior: Tensor, pairwise: Tensor) -> Tensor:
 
 
 def laplacian_answer(probabilities: Tensor, kernel: Tensor, iterations: int = 100, tolerance: float = 1e-8) -> Tensor:
-    """y <- softmax(log p + K y) until the energy rests; gives log y."""
+    """y <- softmax(log p + K y) until the energy converges; gives log y."""
     log_prior = (probabilities + FLOOR).log()
     found = log_prior.log_softmax(1)
     answer, before = found.exp(), torch.full_like(found[0, 0], torch.inf)

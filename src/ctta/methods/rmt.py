@@ -6,7 +6,7 @@ Döbler et al., "Robust Mean Teacher for Continual and Gradual Test-Time Adaptat
     nearest            the prototype most like a sample's features, by cosine
     contrastive_loss   prototype, features of x and of view x of one sample attract each other, all others repel
     self_training      symmetric cross-entropy of student(x) and of student(view x) with teacher(x), averaged
-    teacher            teacher <- .999 teacher + .001 student, all parameters
+    teacher            teacher <- 0.999 teacher + 0.001 student, all parameters
     returns            student(x) + teacher(x), logits (before the update)
 
 Not source-free: prototypes come from source data, once, through `prepare`.
@@ -47,7 +47,7 @@ class RMTConfig(Augmentation, Features, Normalization, Training):
 
 
 class RMT(Adapter):
-    """Learns from a teacher in both directions, and from where the source's classes were."""
+    """Learns from a teacher in both directions, and from prototypes of the source's classes."""
 
     name = "rmt"
     title = "RMT"
@@ -89,7 +89,7 @@ class RMT(Adapter):
         return label
 
     def restore_source(self) -> None:
-        """As for every method; the projector goes back to where it began."""
+        """As for every method; the projector goes back to its start."""
         super().restore_source()
         draw_projector(self.projector, self.seed)
 
@@ -136,7 +136,7 @@ def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
 
 
 def self_training(student: Tensor, view_student: Tensor, teacher: Tensor) -> Tensor:
-    """Both of the student's answers are drawn to the teacher's, in both directions."""
+    """Both of the student's predictions are drawn to the teacher's, in both directions."""
     return 0.5 * (consistency(teacher, student, symmetric=True) + consistency(teacher, view_student, symmetric=True))
 
 

@@ -3,18 +3,18 @@
 Marsden et al., "Universal Test-time Adaptation through Weight Ensembling, Diversity Weighting, and Prior Correction",
 WACV 2024.
 
-    diversity          1 - cos(p, p_mean); p_mean follows the batches' mean probability, .9
+    diversity          1 - cos(p, p_mean); p_mean follows the batches' mean probability, 0.9
     certainty          -H(p)
     sample_weight      exp(diversity certainty / (1/3)), both scaled to 0 ... 1; 0 for diversity below its mean
-    likelihood_ratio   -sum_c p_c log(p_c / (1 - p_c)), p at most .99
+    likelihood_ratio   -sum_c p_c log(p_c / (1 - p_c)), p at most 0.99
     consistency        symmetric cross-entropy of student(view x) and student(x), on the samples that are kept
-    weight ensembling  theta <- .99 theta + .01 theta_source, after the step
-    prior_correction   the answer times the smoothed prior of the batch
+    weight ensembling  theta <- 0.99 theta + 0.01 theta_source, after the step
+    prior_correction   the prediction times the smoothed prior of the batch
     returns            the logits that the loss was computed from (before the update), corrected
 
 Departures: the paper corrects probabilities, the released code logits; `correction` offers both, ours is the code's.
 Sums are divided by the size of the batch; the released code divides by the size that batches should have, which differs
-where the last one is smaller. All norm layers learn. Where a single sample is kept, one more goes through the view's
+if the last one is smaller. All norm layers learn. If a single sample is kept, one more goes through the view's
 pass with weight 0, so that there are batch statistics.
 """
 
@@ -79,7 +79,7 @@ class ROID(Adapter):
         return self.corrected(self.run(self.model, x))
 
     def corrected(self, logits: Tensor) -> Tensor:
-        """The answer after prior correction."""
+        """The prediction after prior correction."""
         match self.config.correction:
             case "logits":
                 return logits * smoothed_prior(logits)
@@ -129,20 +129,20 @@ def first_nonzero(weight: Tensor, count: int) -> Tensor:
 
 
 def scaled(values: Tensor) -> Tensor:
-    """From 0 for the smallest to 1 for the largest; 0 where all are equal."""
+    """From 0 for the smallest to 1 for the largest; 0 if all are equal."""
     low, high = values.aminmax()
     return (values - low) / (high - low).clamp(min=torch.finfo(values.dtype).tiny)
 
 
 def sample_weight(diversity: Tensor, certainty: Tensor, temperature: float) -> Tensor:
-    """Large for samples that are both certain and unlike the rest, 0 where diversity is below its mean."""
+    """Large for samples that are both certain and unlike the rest, 0 if diversity is below its mean."""
     diversity = scaled(diversity)
     weight = torch.exp(diversity * scaled(certainty) / temperature)
     return weight * (diversity >= diversity.mean())
 
 
 def likelihood_ratio(logits: Tensor) -> Tensor:
-    """Soft likelihood ratio: like entropy, with a gradient that does not fade where the model is sure."""
+    """Soft likelihood ratio: like entropy, with a gradient that does not fade if the model is confident."""
     probability = logits.softmax(1).clamp(max=0.99)
     return -(probability * (probability / (1 - probability) + 1e-5).log()).sum(1)
 

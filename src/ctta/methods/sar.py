@@ -2,21 +2,22 @@
 
 Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 2023.
 
-    Eq. 2   reliable samples: H < E0, E0 = .4 ln C
+    Eq. 2   reliable samples: H < E0, E0 = 0.4 ln C
     Eq. 4   ascent          epsilon = rho g / |g|, g the gradient of the reliable samples' mean entropy
     Eq. 5   at theta + epsilon the reliable samples are tested again; the gradient of their mean entropy there is the
             step that theta takes
-    recover moving_average  e <- .9 e + .1 of that mean entropy; below .2 the weights go back to the source
+    recover moving_average  e <- 0.9 e + 0.1 of that mean entropy; below 0.2 the weights go back to the source
     learns  weight and bias of the norm layers outside `frozen`, with batch statistics
     returns the logits of the first pass (before the update)
 
-`frozen` names modules by their path in the network, inside a `ctta.Normalized`. The paper leaves the last stage alone.
-For ImageNet the preset has the names of ResNets and of ViT-Base in timm; for CIFAR it has none, as the public code with
-its names freezes nothing in Wide ResNets, ResNeXts and three-stage ResNets. What is frozen is logged.
+`frozen` names modules by their path in the network, inside a `ctta.Normalized`. The paper does not train the last
+stage. For ImageNet the preset has the names of ResNets and of ViT-Base in timm; for CIFAR it has none, as the public
+code with its names freezes nothing in Wide ResNets, ResNeXts and three-stage ResNets. What is frozen is logged.
 
 Departures: the paper means to reset the optimiser and the average too. In the authors' code both go on, so that
-recoveries follow each other on easy data, and numbers are made with that: so here. The .2 was set for 1,000 classes;
-with ten it is met often. A batch without a reliable sample has gradient 0: the momentum of earlier ones goes on.
+recoveries follow each other on easy data, and the published numbers are made with that, so it is kept here. The 0.2 was
+set for 1,000 classes; with ten it is met often. A batch without a reliable sample has gradient 0: the momentum of
+earlier ones goes on.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class SARConfig(Normalization, Training):
 
     nesterov: bool = setting(False, "Nesterov momentum; for SGD only.")
     margin: float = setting(
-        0.4, "A sample is reliable if its entropy is below this share of ln C.", symbol="E_0", low=0.0, high=1.0
+        0.4, "A sample is reliable if its entropy is below this fraction of ln C.", symbol="E_0", low=0.0, high=1.0
     )
     rho: float = setting(0.05, "How far the ascent goes.", symbol="rho", low=0.0)
     ema: float = setting(0.9, "How much of itself the average loss keeps at each batch.", low=0.0, high=1.0)
@@ -57,7 +58,7 @@ class SARConfig(Normalization, Training):
 
 
 class SAR(Adapter):
-    """TENT that looks for flat ground and starts again where it has collapsed."""
+    """TENT that looks for flat minima and starts again if it has collapsed."""
 
     name = "sar"
     title = "SAR"
@@ -125,7 +126,7 @@ class SAR(Adapter):
 
     @contextmanager
     def sharpest(self) -> Iterator[None]:
-        """Inside the block the weights are where the loss is highest near by; after it, where they were."""
+        """Inside the block the weights are at the highest loss near by; after it, back at their place."""
         pairs = [(parameter, parameter.grad) for parameter in self.trained if parameter.grad is not None]
         weights, gradients = [weight for weight, _ in pairs], [gradient for _, gradient in pairs]
         saved, moves = [weight.detach().clone() for weight in weights], ascent(gradients, self.config.rho)

@@ -1,12 +1,12 @@
 """SHOT, online: information maximisation and confident labels, with the classifier frozen.
 
 Liang et al., "Do We Really Need to Access the Source Data? Source Hypothesis Transfer for Unsupervised Domain
-Adaptation", ICML 2020; here one step a batch, as test-time benchmarks run it.
+Adaptation", ICML 2020; here one step per batch, as test-time benchmarks run it.
 
-    confident_loss   cross-entropy with the model's own label, on samples more confident than .9
-    entropy          each answer is to be certain
-    mean_entropy     all answers together are to be diverse
-    loss             .3 confident_loss + mean of entropy - mean_entropy
+    confident_loss   cross-entropy with the model's own label, on samples more confident than 0.9
+    entropy          each prediction is to be certain
+    mean_entropy     all predictions together are to be diverse
+    loss             0.3 confident_loss + mean of entropy - mean_entropy
     learns           all parameters but the head's, with batch statistics
     returns          the logits that the loss was computed from (before the update)
 
@@ -33,7 +33,7 @@ from ctta.core.settings import Features, Normalization, Presets, Training, Trait
 class SHOTConfig(Features, Normalization, Training):
     """Settings of SHOT."""
 
-    threshold: float = setting(0.9, "A label counts where confidence is above this.", low=0.0, high=1.0)
+    threshold: float = setting(0.9, "A label counts if its confidence is above this.", low=0.0, high=1.0)
     label_weight: float = setting(0.3, "Weight of the confident labels' loss.", symbol="beta", low=0.0)
 
 
@@ -58,7 +58,7 @@ class SHOT(Adapter):
         frozen = {id(parameter) for parameter in self.model.get_submodule(self.head).parameters()}
         learned = [parameter for parameter in self.model.parameters() if id(parameter) not in frozen]
         if not learned:
-            raise ModelError("SHOT learns all but the head, and this model is a head alone. Use another method.")
+            raise ModelError("SHOT learns all but the head, and this model is only a head. Use another method.")
         self.train_on(learned)
 
     def answer(self, x: Tensor) -> Tensor:
@@ -75,7 +75,7 @@ class SHOT(Adapter):
 
 
 def confident_loss(logits: Tensor, threshold: float) -> Tensor:
-    """Cross-entropy with the label of the largest probability, where that is above the threshold; 0 if nowhere."""
+    """Cross-entropy with the most probable label, for samples above the threshold; 0 if there are none."""
     probability = logits.detach().softmax(1)
     confidence, label = probability.max(1)
     hard = probability.new_zeros(probability.shape).scatter_(1, label[:, None], 1.0)
@@ -83,6 +83,6 @@ def confident_loss(logits: Tensor, threshold: float) -> Tensor:
 
 
 def mean_entropy(logits: Tensor) -> Tensor:
-    """Entropy of the batch's mean probability: large where the answers are diverse."""
+    """Entropy of the batch's mean probability: large if the predictions are diverse."""
     mean = logits.softmax(1).mean(0)
     return -(mean * (mean + 1e-5).log()).sum()

@@ -6,7 +6,7 @@ Wang et al., "Tent: Fully Test-Time Adaptation by Entropy Minimization", ICLR 20
     learns    weight and bias of every norm layer, with batch statistics
     returns   the logits that the loss was computed from (before the update)
 
-Departures: the released code knows BatchNorm2d only; all norm layers learn here.
+Departures: the released code knows only BatchNorm2d; all norm layers learn here. It runs with dropout on, ours without.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class TENTConfig(Normalization, Training):
 
 
 class TENT(Adapter):
-    """Makes the model sure of what it says."""
+    """Makes the model confident in its predictions."""
 
     name = "tent"
     title = "TENT"

@@ -1,8 +1,8 @@
-"""Test Aug: the mean of many views, nothing trained.
+"""Test Aug: the mean over many augmented views, nothing trained.
 
-The augmentation of CoTTA (Wang et al., CVPR 2022) alone, the second row of the field's ablations.
+Only the augmentation of CoTTA (Wang et al., CVPR 2022), the second row of the field's ablations.
 
-    logits = mean over views of model(view(x)), each view with its own batch statistics
+    logits = mean over augmented views of model(view(x)), each view with its own batch statistics
 
 Departures: none.
 """
@@ -26,11 +26,11 @@ class TestAugConfig(Augmentation, Normalization):
 
     __test__ = False  # not a test case, whatever its name says
 
-    views: int = setting(32, "How many views are averaged.", low=1)
+    views: int = setting(32, "Augmented views to average.", low=1)
 
 
 class TestAug(Adapter):
-    """Averages the source model over views."""
+    """Averages the source model over augmented views."""
 
     __test__ = False
 

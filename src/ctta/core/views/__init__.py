@@ -1,7 +1,7 @@
-"""Test-time views: random variants of a batch that mean the same.
+"""Augmented views: random variants of a batch that keep its labels.
 
 `Views` is what an adapter asks for. `default_views` picks by the form of the batch: rank 4 is images, (N, P, 3) is
-clouds.
+point clouds.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def many_views(views: Views, x: Tensor, randoms: Sequence[Randomness]) -> Tensor
 
 
 def default_views(x: Tensor, draw: Draw, kind: ViewKind = "full") -> Views:
-    """The views that fit the batch: of images CoTTA's, full or clean, or contrastive learning's; of clouds one kind."""
+    """The augmented views that fit the batch: `kind` is for images, point clouds have one kind."""
     if x.dim() == 4 and x.shape[1] in (1, 3):
         match kind:
             case "weak":
@@ -62,6 +62,7 @@ def default_views(x: Tensor, draw: Draw, kind: ViewKind = "full") -> Views:
     if x.dim() == 3 and x.shape[2] == 3:
         return CloudViews(draw)
     raise InputError(
-        f"There are views for images, (N, 3, H, W) or (N, 1, H, W), and for clouds, (N, P, 3). Got {tuple(x.shape)}. "
-        "One sample alone needs x.unsqueeze(0); other data need views of their own: views=my_views."
+        f"There are augmented views for images, (N, 3, H, W) or (N, 1, H, W), and for point clouds, (N, P, 3). Got "
+        f"{tuple(x.shape)}. "
+        "A single sample needs x.unsqueeze(0); other data need views of their own: views=my_views."
     )

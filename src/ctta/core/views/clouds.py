@@ -2,7 +2,7 @@
 
     rotation      degrees either way, about each of the three axes, uniform
     translation   either way, along each axis, uniform
-    scale         share either way: sizes are multiplied by U(1 - scale, 1 + scale), about the origin
+    scale         fraction either way: sizes are multiplied by U(1 - scale, 1 + scale), about the origin
     jitter        each coordinate moves by N(0, jitter), three deviations at most
 
 The paper names rotation and translation and gives no ranges; these are ours. Rotation is about all three axes, so that
@@ -54,7 +54,7 @@ class CloudViews:
         return self.many(x, [random])
 
     def many(self, x: Tensor, randoms: Sequence[Randomness]) -> Tensor:
-        """A view from each, one after the other in one tensor; each draws as if its view were made alone."""
+        """A view from each, one after the other in one tensor; each draws as if it were the only one."""
         rows, count = 1 if self.draw == "batch" else len(x), len(x) * len(randoms)
         noise = x.new_empty(count if self.jitter else 0, *x.shape[1:])
         drawn = []

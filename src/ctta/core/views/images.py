@@ -66,9 +66,9 @@ class ImageViews:
         return self.at_once(x, [random])
 
     def many(self, x: Tensor, randoms: Sequence[Randomness]) -> Tensor:
-        """A view from each, one after the other in one tensor; each draws as if its view were made alone."""
+        """A view from each, one after the other in one tensor; each draws as if it were the only one."""
         if self.draw == "batch" and x.device.type == "cpu":
-            # Where the whole batch has one order of jitters nothing is gathered, which on a CPU is worth more.
+            # If the whole batch has one order of jitters nothing is gathered, which is faster on a CPU.
             return torch.cat([self(x, random) for random in randoms])
         return self.at_once(x, randoms)
 
@@ -123,12 +123,12 @@ class StrongViews:
 
 
 def moved(drawn: Tensor, x: Tensor) -> Tensor:
-    """What was drawn on the host, where the images are and as exact as they; the host does not wait for the device."""
+    """What was drawn on the host, with the device and dtype of the images; the host does not wait for the copy."""
     return drawn.to(x, non_blocking=True)
 
 
 def for_each(rows: Tensor, count: int) -> Tensor:
-    """A row a sample where there is a row a view; one row alone is for all."""
+    """One row per sample, from one row per view; a single row is for all samples."""
     return rows if len(rows) == 1 else rows.repeat_interleave(count // len(rows), 0)
 
 
@@ -176,7 +176,7 @@ JITTERS: tuple[Callable[[Tensor, Tensor], Tensor], ...] = (brightness, contrast,
 
 
 def jitter(x: Tensor, order: Tensor, factors: Tensor) -> Tensor:
-    """Apply the first K jitters in `order` (R, K) with `factors` (R, K); R is 1, or one row an image."""
+    """Apply the first K jitters in `order` (R, K) with `factors` (R, K); R is 1, or one row per image."""
     kinds = order.shape[1]
     values = moved(factors, x).view(len(factors), kinds, 1, 1, 1)
     if len(order) == 1:
@@ -200,7 +200,7 @@ def grey(x: Tensor) -> Tensor:
 
 
 def blur(x: Tensor, sigma: Tensor, margin: int = MARGIN) -> Tensor:
-    """Separable Gaussian with one sigma a row (R,), `margin` taps to each side, by which the result is smaller."""
+    """Separable Gaussian with one sigma per row (R,), `margin` taps to each side, by which the result is smaller."""
     taps = torch.exp(-0.5 * (torch.arange(margin + 1, dtype=x.dtype, device=x.device) / sigma[:, None]) ** 2)  # (R, T)
     taps = taps / (taps[:, :1] + 2 * taps[:, 1:].sum(1, keepdim=True))
     centre, *sides = taps.view(-1, margin + 1, 1, 1, 1).unbind(1)
@@ -214,7 +214,7 @@ def blur(x: Tensor, sigma: Tensor, margin: int = MARGIN) -> Tensor:
 
 
 def flip(x: Tensor, which: Tensor) -> Tensor:
-    """Mirror the images left to right where `which` (R,) is set; R is 1, or one row an image."""
+    """Flip the images left to right if `which` (R,) is set; R is 1, or one row per image."""
     return torch.where(which.to(x.device, non_blocking=True).view(-1, 1, 1, 1), x.flip(3), x)
 
 
@@ -231,7 +231,7 @@ def sampling_grid(
     """Where each output pixel reads its input, (R, H + 2 margin, W + 2 margin, 2) for `grid_sample`.
 
     The image turns by `angle` (radians) about its centre, grows by `scale` and moves by `shift` pixels (R, 2); the
-    result is mirrored where `flip` is set.
+    result is flipped if `flip` is set.
     """
     rows = torch.arange(height + 2 * margin, device=angle.device).to(angle.dtype) - margin - (height - 1) / 2
     columns = torch.arange(width + 2 * margin, device=angle.device).to(angle.dtype) - margin - (width - 1) / 2
@@ -253,14 +253,14 @@ def _drawn(random: Randomness, probability: float, rows: int) -> Tensor:
 def _draw_jitter(
     random: Randomness, rows: int, ranges: tuple[tuple[float, float], ...] = FULL
 ) -> tuple[Tensor, Tensor]:
-    """The order of the jitters and their factors, a row each."""
+    """The order of the jitters and their factors, one row each."""
     kinds = len(ranges)
     order = random.uniform(0, 1, kinds * rows).view(rows, kinds).argsort(1)
     return order, torch.stack([random.uniform(*limits, rows) for limits in ranges], 1)
 
 
 def _draw_geometry(random: Randomness, rows: int, height: int, width: int, margin: int) -> tuple[Tensor, Tensor]:
-    """The sampling grid and the blur's sigma, a row each."""
+    """The sampling grid and the blur's sigma, one row each."""
     angle = random.uniform(-ROTATION, ROTATION, rows) * (math.pi / 180)
     reach = [SHIFT * (size + 2 * (size // 2)) for size in (width, height)]
     shift = torch.stack([random.uniform(-limit, limit, rows).round() for limit in reach], 1)
