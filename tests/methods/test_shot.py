@@ -57,5 +57,5 @@ def test_against_plain_torch(threshold):
 
 def test_a_head_alone_is_refused():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))
-    with pytest.raises(ModelError, match="a head alone"):
+    with pytest.raises(ModelError, match="only a head"):
         SHOT(model)
