@@ -220,7 +220,7 @@ class _Report:
             "domains": [[DOMAIN, 0]],
             "images": len(plan.samples),
             "batch": plan.batch,
-            "boundaries": "hidden" if plan.adapter.drift is None else "detected",
+            "boundaries": "unknown" if plan.adapter.drift is None else "detected",
             "classes": list(plan.classes),
         }
         identity = hashlib.sha256(json.dumps([about, asdict(plan.cell)], sort_keys=True).encode()).hexdigest()[:16]
@@ -289,7 +289,7 @@ def plan_adaptation(
     (cell,) = made.cells((batch, *samples.shape))
     kind = METHODS[method]
     adapter = kind(
-        made.model.load(), kind.config_type.make(cell.config), seed=seed, boundaries="detected" if detect else "told"
+        made.model.load(), kind.config_type.make(cell.config), seed=seed, boundaries="detected" if detect else "known"
     )
     names = _class_names(model, weights, classes)
     if names and len(names) != adapter.classes:
