@@ -27,7 +27,7 @@ PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {
     "gradual": (100, {}),
     "recurring": (200, {"rounds": 3}),
 }
-SETTINGS = {"views": 8, "gate": 0.62}  # as in `ctta demo`
+SETTINGS = {"views": 8, "augmentation_threshold": 0.62}  # as in `ctta demo`
 BATCH = 50
 
 

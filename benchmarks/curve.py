@@ -1,7 +1,7 @@
 """What a number of views costs and what it brings: time a batch over a plain pass, beside the error of two tables.
 
 Times are measured here, as `benchmarks.methods` does it: on random weights, bfloat16 passes without gradient, in turns.
-Errors are read from tables of `experiments/lean_curve_*.yaml`, by label ("lean 4": lean's way, four views).
+Errors are read from the tables results/lean_curve_*.csv, by the name of the row ("lean 4": four views in lean's way).
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from benchmarks.methods import (
     random_model,
     reference_subject,
 )
-from ctta import DSS, Execution
+from ctta import DSS
+from ctta.core.execution import FAST
 from ctta.running.memory import keep_freed
 from ctta.running.runner import environment
 
@@ -51,6 +52,14 @@ CURVES = (
 )
 
 
+# Ways to average views, by the first word of a row's name: the variant of the preset, and fields over it.
+KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "lean": ("fast", {"unaugmented_weight": 0.5}),
+    "weighed": ("fast", {}),
+    "paper": ("paper", {}),
+}
+
+
 def errors_of(table: Path) -> dict[str, tuple[float, float | None]]:
     """Mean error of each label, and its deviation over seeds."""
     with table.open(newline="") as file:
@@ -61,10 +70,11 @@ def errors_of(table: Path) -> dict[str, tuple[float, float | None]]:
 def time_curve(curve: Curve, labels: list[str], batch: int) -> dict[str, dict[str, Any]]:
     """A row of measurements for each label."""
     model, x = random_model(curve.model), random_batch((batch, 3, 32, 32))
-    execution = Execution(precision="bfloat16")
+    execution = FAST.replace(precision="bfloat16")
 
-    def maker(variant: str, views: int) -> Callable[[], Any]:
-        return lambda: adapter_subject(DSS, model, x, views, variant, execution)
+    def maker(kind: str, views: int) -> Callable[[], Any]:
+        variant, fields = KINDS[kind]
+        return lambda: adapter_subject(DSS, model, x, views, variant, execution, **fields)
 
     made: dict[str, tuple[str, Make]] = {REFERENCE: ("cotta", lambda: reference_subject(model, x, 32))}
     made |= {label: ("dss", maker(label.split()[0], int(label.split()[1]))) for label in labels}

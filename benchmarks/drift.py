@@ -142,7 +142,7 @@ def alarms(batches: Iterable[Batch]) -> list[bool]:
     detector, found = Detector(), []
     for batch in batches:
         look = detector.judge(batch.x)
-        detector.keep(look)
+        detector.accept(look)
         found.append(bool(look.boundary))
     return found
 

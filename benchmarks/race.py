@@ -95,7 +95,10 @@ def race(found: experiment.Experiment, views: int, console: Console) -> list[Row
     settings = METHODS["cotta"].preset_fields(cells[0].preset.partition("+")[0])
     if settings["optimizer"] != "adam":
         raise SystemExit(f"The reference learns with Adam, and {cells[0].preset} does not. Give a preset for CIFAR.")
-    reference = ReferenceCoTTA(model, views=views, **{name: settings[name] for name in ("lr", "gate", "restore")})
+    threshold = settings["augmentation_threshold"]
+    reference = ReferenceCoTTA(
+        model, views=views, augmentation_threshold=threshold, lr=settings["lr"], restore=settings["restore"]
+    )
     racers = {PLAIN: Racer(plain(model)), REFERENCE: Racer(lambda batch: reference(batch.x))}
     racers |= {cell.label: Racer(adapting(make_adapter(cell, model, found.execution))) for cell in cells}
     seen = 0

@@ -1,7 +1,8 @@
 """CoTTA as public code runs it, without cleverness: the baseline of the timings. It shares no code with `ctta`.
 
 Three copies of the model in float32 and the layout they came in, views one at a time and operation by operation, all of
-them on every batch whether the gate asks for them or not, a loop for the moving average, a mask for the restore.
+them on every batch whether the augmentation threshold asks for them or not, a loop for the moving average, a mask for
+the restore.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ class ReferenceCoTTA:
         *,
         views: int = 32,
         lr: float = 1e-3,
-        gate: float = 0.92,
+        augmentation_threshold: float = 0.92,
         ema: float = 0.999,
         restore: float = 0.01,
         view: Callable[[Tensor], Tensor] | None = None,
@@ -33,7 +34,7 @@ class ReferenceCoTTA:
         self.student, self.teacher, self.anchor = (with_batch_statistics(model) for _ in range(3))
         self.student.requires_grad_(True)
         self.optimizer = torch.optim.Adam(self.student.parameters(), lr=lr)
-        self.views, self.gate, self.ema, self.restore_share = views, gate, ema, restore
+        self.views, self.threshold, self.ema, self.restore_share = views, augmentation_threshold, ema, restore
         self.view = view or random_view(seed=0)
         self.forwards = views + 3  # and the student, the anchor, the plain teacher
 
@@ -54,7 +55,7 @@ class ReferenceCoTTA:
         confidence = self.anchor(x).softmax(1).amax(1).mean()
         plain = self.teacher(x)
         averaged = torch.stack([self.teacher(self.view(x)) for _ in range(self.views)]).mean(0)
-        return averaged if confidence < self.gate else plain
+        return averaged if confidence < self.threshold else plain
 
     @torch.no_grad()
     def follow(self) -> None:

@@ -2,8 +2,8 @@
 
     python -m benchmarks.shares experiments/share_rule.yaml --set data.path=... --set model.weights=... --out shares.csv
 
-DSS lean with eight views goes along a stream. At every batch the logits of its views and of the plain batch are kept,
-and each rule says what it would have answered with the first four views, and with all. What a rule would have taught
+DSS with preset `fast` and eight views goes along a stream. At every batch the logits of its views and of the plain batch
+are kept, and each rule says what it would have answered with the first four views, and with all. What a rule would have taught
 the teacher is not seen. Rows are added to the CSV, so that several streams can stand in one.
 """
 
@@ -23,7 +23,7 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from ctta import DSS
-from ctta.core.teacher import mean_confidence, plain_share
+from ctta.core.teacher import confidence_weight, mean_confidence
 from ctta.data.datasets import open_stream
 from ctta.experiments import experiment
 
@@ -33,7 +33,7 @@ RULES: dict[str, Rule] = {
     **{f"always {share:g}": lambda plain, view, share=share: plain.new_tensor(share) for share in (0, 0.25, 0.5, 1)},
     "10 x difference": lambda plain, view: (10 * (plain - view)).clamp(0, 1),
     "relative doubt": lambda plain, view: ((plain - view) / (1 - plain)).clamp(0, 1),
-    "weighed": plain_share,
+    "confidence": confidence_weight,
 }
 MOST, FEW = 8, 4
 

@@ -24,7 +24,15 @@ from networks import CLASSES, make_network, make_stream
 
 # Settings under which hidden state shows: large steps, a quick teacher, views and memories at work, samples selected,
 # resets.
-LIVELY = {"lr": 0.02, "ema": 0.5, "restore": 0.05, "views": 2, "gate": 1.0, "queue": 24, "refine_after": 16}
+LIVELY = {
+    "lr": 0.02,
+    "ema": 0.5,
+    "restore": 0.05,
+    "views": 2,
+    "augmentation_threshold": 1.0,
+    "queue": 24,
+    "refine_after": 16,
+}
 LIVELY |= {"margin": 0.9, "similarity": 0.95, "reset_every": 4}
 
 
@@ -405,7 +413,7 @@ class OnDevice(Tensor):
 
 def check_one_synchronisation(case: Case) -> None:
     """At most one host-device synchronisation a batch; one more at the first, where it is tried how views may go."""
-    fields = {"gate": 0.5} if "gate" in case.method.config_type.fields() else {}
+    fields = {"augmentation_threshold": 0.5} if "augmentation_threshold" in case.method.config_type.fields() else {}
     adapter = case.adapter(**fields)
     for number, x in enumerate(case.stream(3)):
         OnDevice.reads.clear()

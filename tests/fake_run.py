@@ -90,7 +90,7 @@ def _config(name: str) -> dict[str, object]:
         return {"statistics": "batch"} if name == "bn_adapt" else {}
     config: dict[str, object] = {"optimizer": "adam", "lr": 1e-3}
     if name in ("cotta", "dss"):
-        config |= {"views": 16, "gate": 0.92, "ema": 0.999, "restore": 0.01}
+        config |= {"views": 16, "augmentation_threshold": 0.92, "ema": 0.999, "restore": 0.01}
     if name == "dss":
         config |= {"lambda_": 0.9, "delta": "sum", "threshold": "dynamic", "temperature": 0.6, "alpha": 0.05}
     return config

@@ -22,7 +22,7 @@ from ctta.models import MODELS
 SPEC = {
     "data": {"domains": ["fog", "contrast"], "images": 40, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
-    "methods": ["source", {"method": "dss", "views": 2, "gate": 1.0}],
+    "methods": ["source", {"method": "dss", "views": 2, "augmentation_threshold": 1.0}],
 }
 
 

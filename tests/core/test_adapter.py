@@ -44,9 +44,9 @@ def test_wrong_names_and_values(method, fields, words):
 
 def test_presets_are_data_and_fields_go_over_them():
     network = make_network("image_bn")
-    assert DSS(network, preset="imagenet").config.gate == 0.1
-    assert DSS(network, preset="cifar100").config.gate == 0.72
-    assert DSS(network, preset="cifar100", gate=0.5).config.gate == 0.5
+    assert DSS(network, preset="imagenet").config.augmentation_threshold == 0.1
+    assert DSS(network, preset="cifar100").config.augmentation_threshold == 0.72
+    assert DSS(network, preset="cifar100", augmentation_threshold=0.5).config.augmentation_threshold == 0.5
     own = DSS(network, ctta.methods.dss.DSSConfig(lr=0.5), ema=0.9)
     assert (own.config.lr, own.config.ema, own.preset) == (0.5, 0.9, "own")
     with pytest.raises(ConfigError, match="takes a DSSConfig"):
@@ -91,10 +91,10 @@ def test_output_that_is_not_logits(method, answer, words):
     assert adapter.batches == 0
 
 
-def test_classes_can_be_said():
+def test_classes_can_be_given():
     adapter = ctta.create("source", Answers(lambda y: y[:, :3]), classes=3)
     assert adapter(X).shape == (4, 3)
-    with pytest.raises(ModelError, match="Say it: classes=10"):
+    with pytest.raises(ModelError, match="Give it: classes=10"):
         Source(nn.Flatten())
 
 
@@ -229,7 +229,7 @@ def test_own_views():
             calls.append(random)
             return x.roll(1, -1)
 
-    adapter = DSS(nn.Sequential(nn.Flatten(), nn.Linear(14, 5)), views=Shifted(), gate=1.0)
+    adapter = DSS(nn.Sequential(nn.Flatten(), nn.Linear(14, 5)), views=Shifted(), augmentation_threshold=1.0)
     assert adapter(torch.randn(4, 2, 7)).shape == (4, 5)  # neither images nor clouds: any range goes
     assert len(calls) == 32
 
@@ -254,7 +254,7 @@ def test_a_model_that_changes_its_input_in_place():
             return super().forward(x.sub_(0.5).div_(0.25))
 
     x = X.clone()
-    adapter = ctta.CoTTA(Normalises(), views=2, gate=1.0)
+    adapter = ctta.CoTTA(Normalises(), views=2, augmentation_threshold=1.0)
     assert adapter(x).isfinite().all()
     assert torch.equal(x, X)
 
@@ -275,13 +275,13 @@ def test_version_is_in_the_changelog():
 
 
 def test_deterministic_algorithms_and_a_default_device_work():
-    expected = DSS(make_network("image_bn"), views=1, gate=1.0, restore=0.5)(X)
+    expected = DSS(make_network("image_bn"), views=1, augmentation_threshold=1.0, restore=0.5)(X)
     torch.use_deterministic_algorithms(True)
     torch.set_default_device("meta")
     try:
         with torch.device("cpu"):
             network = make_network("image_bn")
-        adapter = DSS(network, views=1, gate=1.0, restore=0.5)
+        adapter = DSS(network, views=1, augmentation_threshold=1.0, restore=0.5)
         assert torch.equal(adapter(X), expected)
     finally:
         torch.set_default_device("cpu")

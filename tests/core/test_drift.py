@@ -33,7 +33,7 @@ def alarms(batches, detector=None):
     found = []
     for number, values in enumerate(batches):
         look = detector.judge(values)
-        detector.keep(look)
+        detector.accept(look)
         found += [number] if look.boundary else []
     return found
 
@@ -165,13 +165,15 @@ def batches(count=8, samples=40):
 
 
 def make(**fields):
-    return ctta.DSS(make_network("image_bn"), preset="cifar10", views=2, gate=0.5, boundaries="detected", **fields)
+    return ctta.DSS(
+        make_network("image_bn"), preset="cifar10", views=2, augmentation_threshold=0.5, boundaries="detected", **fields
+    )
 
 
 def test_the_threshold_steps_back_where_a_domain_is_detected():
     steps = [adapter.step(x) for adapter in [make()] for x in batches()]
     assert [int(step.info["boundary"]) for step in steps] == [0, 0, 0, 0, 1, 0, 0, 0]
-    told = ctta.DSS(make_network("image_bn"), preset="cifar10", views=2, gate=0.5)
+    told = ctta.DSS(make_network("image_bn"), preset="cifar10", views=2, augmentation_threshold=0.5)
     for number, (x, step) in enumerate(zip(batches(), steps, strict=True)):
         if number == 4:
             told.begin_domain()
@@ -180,7 +182,7 @@ def test_the_threshold_steps_back_where_a_domain_is_detected():
 
 
 def test_no_pass_and_no_read_is_added():
-    plain = ctta.DSS(make_network("image_bn"), preset="cifar10", views=2, gate=0.5)
+    plain = ctta.DSS(make_network("image_bn"), preset="cifar10", views=2, augmentation_threshold=0.5)
     adapter = make()
     for x in batches():
         counts = []
@@ -232,10 +234,10 @@ def test_a_bad_batch_is_not_looked_at():
 
 
 def test_wrong_settings_are_explained():
-    with pytest.raises(ctta.ConfigError, match="must be 'told' or 'detected'"):
+    with pytest.raises(ctta.ConfigError, match="must be 'known' or 'detected'"):
         ctta.TENT(make_network("image_bn"), boundaries="hidden")
     told, detects = ctta.TENT(make_network("image_bn")), ctta.TENT(make_network("image_bn"), boundaries="detected")
-    with pytest.raises(ctta.StateError, match="boundaries='told'"):
+    with pytest.raises(ctta.StateError, match="boundaries='known'"):
         detects.load_state_dict(told.state_dict())
     with pytest.raises(ctta.StateError, match="boundaries='detected'"):
         told.load_state_dict(detects.state_dict())

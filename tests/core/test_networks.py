@@ -1,16 +1,14 @@
-"""Norm layers of every kind, and the three kinds of statistics."""
+"""Norm layers of every kind, the number of classes, copies that share weights, values copied and averaged."""
 
 from __future__ import annotations
-
-import copy
 
 import pytest
 import torch
 from torch import nn
 
-from ctta import TENT, BNAdapt, InputError, Normalized
+from ctta import InputError, Normalized
 from ctta.core import networks as layers
-from networks import make_batch, make_network, make_stream
+from networks import make_batch, make_network
 
 X = make_batch("image_bn", 8, 0)
 
@@ -46,107 +44,6 @@ def test_normalized_is_not_for_clouds():
         model(torch.zeros(2, 3, 3))
 
 
-def statistics(network):
-    return [buffer.clone() for name, buffer in network.named_buffers() if "running" in name or name.endswith("tracked")]
-
-
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
-def test_the_source_s_own_statistics_are_never_lost(kind):
-    adapter = TENT(make_network("image_bn"), statistics=kind, batch_share=0.5)
-    before = statistics(adapter.model)
-    for x in make_stream("image_bn"):
-        adapter(x)
-    assert all(torch.equal(a, b) for a, b in zip(before, statistics(adapter.model), strict=True))
-
-
-def test_running_statistics_start_at_the_source_and_follow_the_stream():
-    network = make_network("image_bn")
-    adapter = BNAdapt(network, statistics="running", alpha=0.25)
-    with torch.no_grad():
-        features = network.conv1(X)
-    mean, variance = features.mean((0, 2, 3)), features.var((0, 2, 3), correction=0)
-    expected_mean = 0.75 * network.bn1.running_mean + 0.25 * mean
-    expected_var = 0.75 * network.bn1.running_var + 0.25 * variance
-    adapter(X)
-    layer = adapter.source_model.bn1
-    torch.testing.assert_close(layer.stream_mean, expected_mean, atol=1e-6, rtol=1e-5)
-    torch.testing.assert_close(layer.stream_var, expected_var, atol=1e-6, rtol=1e-5)
-    for _ in range(200):
-        adapter(X)
-    torch.testing.assert_close(layer.stream_mean, mean, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(adapter(X), BNAdapt(network)(X), atol=1e-3, rtol=1e-3)
-    adapter.reset()
-    assert torch.equal(layer.stream_mean, network.bn1.running_mean)
-
-
-def test_running_statistics_make_single_images_work():
-    """Image by image, the answers come close to those with the statistics of the whole stream."""
-    network = make_network("image_bn")
-    images = torch.cat([make_batch("image_bn", 64, seed) * 0.5 for seed in range(8)])
-    whole = BNAdapt(network)(images)
-    running, batch = BNAdapt(network, statistics="running", alpha=0.05), BNAdapt(network)
-    one_by_one = torch.cat([running(x) for x in images.split(1)])
-    alone = torch.cat([batch(x) for x in images.split(1)])
-    settled = slice(200, None)
-    assert (one_by_one - whole)[settled].abs().mean() < 0.5 * (alone - whole)[settled].abs().mean()
-
-
-def test_predict_does_not_move_running_statistics():
-    adapter = BNAdapt(make_network("image_bn"), statistics="running", alpha=0.5)
-    adapter.predict(X)
-    fresh = BNAdapt(make_network("image_bn"), statistics="running", alpha=0.5)
-    assert torch.equal(adapter(X), fresh(X))
-
-
-class NormAndActivation(nn.BatchNorm2d):
-    """Norm and activation in one layer, as some model collections have it."""
-
-    def forward(self, x):
-        return super().forward(x).clamp(min=0)
-
-
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
-def test_subclasses_with_a_forward_of_their_own_keep_it(kind):
-    plain = make_network("image_bn").eval()
-    fused = copy.deepcopy(plain)
-    fused.bn1.__class__ = NormAndActivation
-    expected = TENT(plain, statistics=kind)(X)
-    torch.testing.assert_close(TENT(fused, statistics=kind)(X), expected)
-
-
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
-def test_synchronised_layers_do_as_plain_ones(kind):
-    plain = make_network("image_bn")
-    expected = TENT(plain, statistics=kind)(X)
-    synchronised = nn.SyncBatchNorm.convert_sync_batchnorm(make_network("image_bn"))
-    torch.testing.assert_close(TENT(synchronised, statistics=kind)(X), expected, atol=1e-5, rtol=1e-5)
-
-
-def test_layers_without_statistics_of_their_own_use_the_batch_s():
-    network = make_network("image_bn")
-    bare = copy.deepcopy(network)
-    for name in ("bn1", "bn2"):
-        layer = nn.BatchNorm2d(8, track_running_stats=False)
-        layer.load_state_dict(getattr(network, name).state_dict(), strict=False)
-        setattr(bare, name, layer)
-    torch.testing.assert_close(BNAdapt(bare)(X), BNAdapt(network)(X))
-
-
-def test_gradients_flow_through_the_batch_s_share():
-    """Mixed statistics at full share through the hook give the gradient of plain batch statistics."""
-    layer, reference = nn.BatchNorm2d(3), nn.BatchNorm2d(3)
-    layer.running_mean.uniform_(-1, 1)
-    layer.running_var.uniform_(0.5, 2)
-    layer.eval()
-    layers.install_statistics(layer, "mixed", 1.0)
-    x = torch.randn(4, 3, 5, 5, requires_grad=True)
-    y = x.detach().clone().requires_grad_()
-    weight = torch.randn(4, 3, 5, 5)
-    (layer(x) * weight).sum().backward()
-    (reference(y) * weight).sum().backward()
-    torch.testing.assert_close(x.grad, y.grad, atol=1e-5, rtol=1e-4)
-
-
 def test_class_count():
     assert layers.class_count(make_network("vit_ln")) == 5
     assert layers.class_count(nn.Sequential(nn.Conv2d(3, 7, 1), nn.Flatten())) == 7
@@ -155,7 +52,7 @@ def test_class_count():
 
 def test_move_is_a_weighted_mean_on_the_device():
     weights, targets = [torch.tensor([1.0, 3.0]), torch.tensor([7])], [torch.tensor([5.0, 3.0]), torch.tensor([9])]
-    layers.move(weights, targets, torch.tensor(0.25))
+    layers.interpolate(weights, targets, torch.tensor(0.25))
     assert [weight.tolist() for weight in weights] == [[2.0, 3.0], [7]]  # whole numbers are no weights
 
 
@@ -165,20 +62,11 @@ def test_assign_finite_keeps_what_was_there():
     assert state.tolist() == [4, 2, 3]
 
 
-def test_training_statistics_are_those_of_training_mode():
-    plain, ours = make_network("image_bn"), make_network("image_bn").eval()
-    for layer in (plain.drop, ours.drop):
-        layer.p = 0.0
-    with layers.training_statistics(ours):
-        torch.testing.assert_close(ours(X), plain.train()(X))
-    torch.testing.assert_close(ours(X), plain.eval()(X))
-    assert torch.equal(ours.bn1.running_var, plain.bn1.running_var)
-
-
-def test_training_statistics_follow_nothing_that_is_not_finite():
-    network = make_network("image_bn").eval()
-    before = statistics(network)[:2]
-    with torch.no_grad(), layers.training_statistics(network):
-        network(X * float("nan"))
-    assert all(torch.equal(a, b) for a, b in zip(before, statistics(network)[:2], strict=True))
-    assert network(X).isfinite().all()
+def test_a_shared_weight_copy_has_the_same_tensors_and_modules_of_its_own():
+    network = make_network("image_bn")
+    other = layers.shared_weight_copy(network)
+    mine, theirs = list(network.modules()), list(other.modules())
+    assert len(mine) == len(theirs)
+    assert not {id(module) for module in mine} & {id(module) for module in theirs}
+    assert all(one is two for one, two in zip(network.parameters(), other.parameters(), strict=True))
+    assert all(one is two for one, two in zip(network.buffers(), other.buffers(), strict=True))

@@ -1,4 +1,4 @@
-"""The average over views, and the presets that decide how many there are."""
+"""The average over augmented views, and the presets that decide how many there are."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 import ctta
 from ctta import ConfigError
 from ctta.base.randomness import Randomness
-from ctta.core.teacher import LEAN, plain_share
+from ctta.core.teacher import FAST_PRESET, confidence_weight
 
 
 def double(x, random):
@@ -26,14 +26,16 @@ def test_the_plain_batch_has_its_share_in_the_average():
     x = torch.rand(5, 3, 2, 2, dtype=torch.float64) / 2
     plain, view = model(x).detach(), model(2 * x).detach()
     for share in (0.0, 0.25, 1.0):
-        adapter = ctta.CoTTA(model, ctta.CoTTA.config_type(views=3, gate=1.0, plain=share), views=double)
+        adapter = ctta.CoTTA(
+            model, ctta.CoTTA.config_type(views=3, augmentation_threshold=1.0, unaugmented_weight=share), views=double
+        )
         torch.testing.assert_close(adapter(x), share * plain + (1 - share) * view)
 
 
 def test_the_share_is_weighed_by_how_much_surer_the_teacher_is_without_views():
-    shares = [float(plain_share(torch.tensor(0.8), torch.tensor(views))) for views in (0.95, 0.8, 0.7, 0.6, 0.2)]
+    shares = [float(confidence_weight(torch.tensor(0.8), torch.tensor(views))) for views in (0.95, 0.8, 0.7, 0.6, 0.2)]
     assert shares == pytest.approx([0, 0.15, 0.5, 0.85, 1], abs=1e-5)
-    assert plain_share(torch.tensor(1.0), torch.tensor(0.9)) == 1
+    assert confidence_weight(torch.tensor(1.0), torch.tensor(0.9)) == 1
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4)).double()
     with torch.no_grad():
         model[1].weight.zero_()
@@ -47,7 +49,7 @@ def test_the_share_is_weighed_by_how_much_surer_the_teacher_is_without_views():
 
     share = 0.15 + 0.7 * (sure(2.6) - sure(2.2)) / (1 - sure(2.6))
     assert 0.1 < share < 0.9
-    adapter = ctta.CoTTA(model, preset="weighed", gate=1.0, views=double)
+    adapter = ctta.CoTTA(model, preset="fast", augmentation_threshold=1.0, views=double)
     assert adapter(x)[:, 0].tolist() == pytest.approx([share * 2.6 + (1 - share) * 2.2] * 2)
 
 
@@ -55,28 +57,33 @@ def test_a_variant_goes_by_the_input_and_joins_any_preset():
     model = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
     small, large = torch.rand(2, 3, 32, 32), torch.rand(2, 3, 80, 80)
     for x, base in ((small, "cifar10"), (large, "imagenet")):
-        adapter = ctta.DSS(model, preset="lean")
+        adapter = ctta.DSS(model, preset="fast")
         adapter(x)
-        assert adapter.preset == f"{base}+lean"
-        assert adapter.config.asdict() == {**ctta.DSS(model, preset=base).config.asdict(), **LEAN}
+        assert adapter.preset == f"{base}+fast"
+        assert adapter.config.asdict() == {**ctta.DSS(model, preset=base).config.asdict(), **FAST_PRESET}
         adapter.reset()
         adapter(x)
-        assert adapter.preset == f"{base}+lean"
-    named = ctta.DSS(model, preset="cifar100+lean", views=3)
-    assert (named.config.restore, named.config.gate, named.config.views, named.config.draw) == (0.01, 1.0, 3, "sample")
+        assert adapter.preset == f"{base}+fast"
+    named = ctta.DSS(model, preset="cifar100+fast", views=3)
+    assert (named.config.restore, named.config.augmentation_threshold, named.config.views, named.config.draw) == (
+        0.01,
+        1.0,
+        3,
+        "sample",
+    )
     assert ctta.DSS(model, preset="paper").config == ctta.DSS(model).config
 
 
-@pytest.mark.parametrize("name", ["len", "cifar10+len", "cifar+lean", "lean+cifar10"])
+@pytest.mark.parametrize("name", ["len", "cifar10+len", "cifar+fast", "fast+cifar10"])
 def test_unknown_presets(name):
     with pytest.raises(ConfigError, match="has no preset"):
         ctta.DSS(nn.Linear(3, 4), preset=name)
-    with pytest.raises(ConfigError, match="has no preset 'lean'"):
-        ctta.Source(nn.Linear(3, 4), preset="lean")
+    with pytest.raises(ConfigError, match="has no preset 'fast'"):
+        ctta.Source(nn.Linear(3, 4), preset="fast")
 
 
 def test_every_second_draw_is_the_opposite_of_the_one_before():
-    first, opposite, third, fourth = itertools.islice(Randomness(1, 2, torch.device("cpu")).opposites(), 4)
+    first, opposite, third, fourth = itertools.islice(Randomness(1, 2, torch.device("cpu")).antithetic(), 4)
     drawn = [one.uniform(-2.0, 6.0, 5) for one in (first, opposite, third, fourth)]
     torch.testing.assert_close(drawn[0] + drawn[1], torch.full((5,), 4.0, dtype=torch.float64))
     torch.testing.assert_close(drawn[2] + drawn[3], torch.full((5,), 4.0, dtype=torch.float64))
@@ -96,6 +103,20 @@ def test_opposite_views_are_mirrored_and_not():
         flips.append(random.uniform(0, 1, len(batch)) < 0.5)
         return batch
 
-    ctta.CoTTA(model, preset="cifar10", gate=1.0, views=flip_only, opposite=True).step(x)
+    ctta.CoTTA(model, preset="cifar10", augmentation_threshold=1.0, views=flip_only, antithetic=True).step(x)
     assert len(flips) == 32
     assert all(torch.equal(one, ~other) for one, other in zip(flips[::2], flips[1::2], strict=True))
+
+
+def test_former_words_are_named():
+    model = nn.Sequential(nn.Flatten(), nn.Linear(12, 4))
+    for old, new in (("gate", "augmentation_threshold"), ("opposite", "antithetic"), ("plain", "unaugmented_weight")):
+        with pytest.raises(ConfigError, match=f"'{old}' of CoTTAConfig is now called '{new}'"):
+            ctta.CoTTA(model, **{old: 1.0})
+    for old in ("lean", "weighed", "cifar10+lean"):
+        with pytest.raises(ConfigError, match="is now called 'fast'"):
+            ctta.DSS(model, preset=old)
+    with pytest.raises(ConfigError, match="'weighed' is now called 'confidence'"):
+        ctta.DSS(model, unaugmented_weight="weighed")
+    with pytest.raises(ConfigError, match="'told' is now called 'known'"):
+        ctta.DSS(model, boundaries="told")

@@ -85,7 +85,7 @@ def test_eq7_stays_finite_when_the_student_is_saturated():
 
 
 def adapter(**fields):
-    return DSS(make_network("image_bn"), **{"views": 1, "gate": 0.0, **fields})
+    return DSS(make_network("image_bn"), **{"views": 1, "augmentation_threshold": 0.0, **fields})
 
 
 def test_selection_by_hand():
@@ -93,7 +93,6 @@ def test_selection_by_hand():
     # delta (sum) = [1.5, 0, .35]/3, tau = [1, 0, .2333]; thresholds .2417, 0, .0564: all pass.
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
     method = adapter(threshold="dynamic")
-    method._current = stand_in(method)
     confidence, selected = method.select(pseudo)
     close(confidence, [0.9, 0.6, 0.35])
     close(method.threshold, 0.18 + 0.1 * 1.85 / 3)
@@ -104,7 +103,6 @@ def test_selection_with_a_high_threshold():
     # pi = .9 x .8 + .1 x .6166667 = .7816667; tau = [1, 0, .2333] -> .7817 for class 0, .1824 for class 2.
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
     method = adapter()
-    method._current = stand_in(method)
     method.threshold.fill_(0.8)
     assert method.select(pseudo)[1].tolist() == [True, False, True]
 
@@ -112,25 +110,15 @@ def test_selection_with_a_high_threshold():
 def test_fixed_threshold_knows_no_classes():
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.15, 0.19, 0.18, 0.24, 0.24], [0.19, 0.21, 0.2, 0.2, 0.2]])
     method = adapter(threshold=0.24)
-    method._current = stand_in(method)
     assert method.select(pseudo)[1].tolist() == [True, True, False]
 
 
 def test_running_class_confidence_remembers_classes_that_are_absent():
     method = adapter(delta="running", lambda_=0.5)
-    method._current = stand_in(method)
     method.select(tensor([[0.8, 0.2, 0, 0, 0]]))
     close(method.class_average, [0.5, 0.2, 0.2, 0.2, 0.2])  # (.2 + .8)/2 for class 0, the others wait
     method.select(tensor([[0.4, 0.6, 0, 0, 0]]))
     close(method.class_average, [0.5, 0.4, 0.2, 0.2, 0.2])
-
-
-def stand_in(method):
-    """A turn with nothing left to check, so that a part of adapt() can be called alone."""
-    from ctta.base.randomness import Randomness
-    from ctta.core.adapter import _Turn
-
-    return _Turn(Randomness(0, 0, torch.device("cpu")), None, [], torch.zeros_like(method.skipped))
 
 
 def test_the_threshold_starts_at_chance_and_halves_its_way_back_at_a_domain_start():

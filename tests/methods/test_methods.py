@@ -29,7 +29,7 @@ def test_bn_adapt_is_batch_statistics(kind):
 @pytest.mark.parametrize("kind", ["image_bn", "pointnet_bn"])
 def test_bn_adapt_mixes_by_alpha(kind):
     network = make_network(kind)
-    adapter = BNAdapt(network, alpha=0.3)
+    adapter = BNAdapt(network, batch_weight=0.3)
     for x in make_stream(kind):
         reference = copy.deepcopy(network).eval()
         for layer in (reference.bn1, reference.bn2):
@@ -46,8 +46,8 @@ def test_bn_adapt_mixes_by_alpha(kind):
 
 def test_alpha_zero_is_the_source_and_alpha_one_the_batch():
     network, x = make_network("image_bn"), make_batch("image_bn", 8, 0)
-    torch.testing.assert_close(BNAdapt(network, alpha=0.0)(x), Source(network)(x), atol=1e-5, rtol=1e-5)
-    assert torch.equal(BNAdapt(network, alpha=1.0)(x), BNAdapt(network, statistics="batch")(x))
+    torch.testing.assert_close(BNAdapt(network, batch_weight=0.0)(x), Source(network)(x), atol=1e-5, rtol=1e-5)
+    assert torch.equal(BNAdapt(network, batch_weight=1.0)(x), BNAdapt(network, statistics="batch")(x))
 
 
 @pytest.mark.parametrize("preset", ["cifar10", "imagenet"])
@@ -88,7 +88,9 @@ def test_cotta_against_plain_torch():
     network = make_network("image_bn").double()
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
     optimizer = torch.optim.Adam(student.parameters(), 1e-3)
-    adapter = CoTTA(network, gate=0.0, restore=0.0, ema=0.9, execution=ctta.Execution(channels_last=False))
+    adapter = CoTTA(
+        network, augmentation_threshold=0.0, restore=0.0, ema=0.9, execution=ctta.Execution(channels_last=False)
+    )
     for x in [make_batch("image_bn", 8, seed).double() for seed in range(5)]:
         target = teacher(x).detach()
         loss = -(target.softmax(1) * student(x).log_softmax(1)).sum(1).mean()
@@ -104,7 +106,7 @@ def test_cotta_against_plain_torch():
 
 
 def test_a_skipped_step_does_not_move_the_teacher():
-    adapter = CoTTA(Fragile(make_network("image_bn")), gate=0.0, restore=0.0, ema=0.5)
+    adapter = CoTTA(Fragile(make_network("image_bn")), augmentation_threshold=0.0, restore=0.0, ema=0.5)
     stream = make_stream("image_bn")
     adapter(stream[0])
     before = [parameter.clone() for parameter in adapter.teacher.parameters()]
@@ -138,7 +140,7 @@ class Confident(nn.Module):
 
 @pytest.mark.parametrize(("level", "views"), [(0.9, 0), (0.7, 4)])
 def test_the_gate_asks_for_views_only_where_the_source_is_unsure(level, views):
-    adapter = CoTTA(Confident(), gate=0.8, views=4, restore=0.0, lr=0.0)
+    adapter = CoTTA(Confident(), augmentation_threshold=0.8, views=4, restore=0.0, lr=0.0)
     step = adapter.step(torch.full((2, 3, 4, 4), level))
     assert step.info["views"] == views
     assert step.info["forwards"] == 1 + 1 + max(views, 1)  # student, source, teacher
@@ -146,7 +148,7 @@ def test_the_gate_asks_for_views_only_where_the_source_is_unsure(level, views):
 
 @pytest.mark.parametrize(("gate", "forwards"), [(0.0, 2), (1.0, 5)])
 def test_the_source_is_not_asked_where_its_answer_cannot_matter(gate, forwards):
-    adapter = CoTTA(make_network("image_bn"), gate=gate, views=4)
+    adapter = CoTTA(make_network("image_bn"), augmentation_threshold=gate, views=4)
     assert adapter.step(make_batch("image_bn", 4, 0)).info["forwards"] == forwards
 
 

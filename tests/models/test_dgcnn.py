@@ -106,8 +106,8 @@ def test_training_follows_the_same_statistics() -> None:
         ("bn_adapt", {"statistics": "running", "alpha": 0.2}),
         ("tent", {"lr": 1e-2}),
         ("tent", {"lr": 1e-2, "statistics": "running"}),
-        ("cotta", {"views": 2, "gate": 1.0}),
-        ("dss", {"views": 2, "gate": 1.0}),
+        ("cotta", {"views": 2, "augmentation_threshold": 1.0}),
+        ("dss", {"views": 2, "augmentation_threshold": 1.0}),
     ],
 )
 def test_methods_do_the_same_to_both(method: str, fields: dict[str, object]) -> None:

@@ -114,7 +114,9 @@ def test_without_labels_there_is_no_error():
 
 def test_parameters_are_flat_and_plain():
     run = Run("mine", "abc", {}, {"dataset": "x", "batch": 20, "protocol": {"kind": "recurring"}}, (), {})
-    cell = Cell("dss-s1", "dss", "DSS", 1, "cifar10", {"lr": 0.1, "layers": ["a"], "gate": None, "lean": True})
+    cell = Cell(
+        "dss-s1", "dss", "DSS", 1, "cifar10", {"lr": 0.1, "layers": ["a"], "augmentation_threshold": None, "lean": True}
+    )
     assert parameters(run, cell) == {
         "experiment": "mine",
         "identity": "abc",
@@ -127,7 +129,7 @@ def test_parameters_are_flat_and_plain():
         "preset": "cifar10",
         "config.lr": 0.1,
         "config.layers": '["a"]',
-        "config.gate": "null",
+        "config.augmentation_threshold": "null",
         "config.lean": True,
     }
 
@@ -177,7 +179,7 @@ def test_a_tracker_that_fails_is_told_of_once(tmp_path, monkeypatch):
     assert len(words) == 1
     assert "the disk is full" in words[0]
     assert "--to failing" in words[0]
-    assert tracking.look() == []
+    assert tracking.inspect() == []
 
 
 def test_a_store_that_cannot_be_opened_is_known_before_the_run(tmp_path):

@@ -28,7 +28,7 @@ TESTS = Path(__file__).parent
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 60, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
-    "methods": ["source", "tent", {"method": "dss", "views": 2, "gate": 1.0, "lr": 0.01}],
+    "methods": ["source", "tent", {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01}],
 }
 
 

@@ -35,25 +35,17 @@ class Randomness:
         """`count` draws from U(low, high), made on the host in double precision."""
         return torch.empty(count, dtype=torch.float64, device="cpu").uniform_(low, high, generator=self.host)
 
-    def state(self) -> tuple[torch.Tensor, ...]:
-        """Where the draws are."""
-        return self.host.get_state(), self.device.get_state()
+    def antithetic(self) -> Iterator[Randomness]:
+        """This randomness again and again; every second one draws antithetically to the one before it.
 
-    def restore(self, state: tuple[torch.Tensor, ...]) -> None:
-        """Draw again from there."""
-        self.host.set_state(state[0])
-        self.device.set_state(state[1])
-
-    def opposites(self) -> Iterator[Randomness]:
-        """This randomness again and again, where every second turn draws the opposite of the one before it.
-
-        Opposite is what lies as far from the other end: a turn to the left for one to the right, mirrored for not. What
-        two such views get wrong in opposite ways is gone from their average. Noise that fills tensors is drawn afresh.
+        The antithetic draw lies as far from the other end of its range: a rotation to the left for one to the right,
+        flipped for not flipped. Errors of two such views in opposite directions cancel in their average. Noise that
+        fills tensors is drawn afresh.
         """
         while True:
             first = _Remembered(self)
             yield first
-            yield _Opposite(self, first.drawn)
+            yield _Antithetic(self, first.drawn)
 
     @contextmanager
     def scoped(self) -> Iterator[None]:
@@ -78,8 +70,8 @@ class _Remembered(Randomness):
         return self.drawn[-1].clone()
 
 
-class _Opposite(Randomness):
-    """Gives the opposite of what was drawn; where there is nothing of that size, a draw of its own."""
+class _Antithetic(Randomness):
+    """Gives the antithetic of what was drawn; if there is nothing of that size, a draw of its own."""
 
     def __init__(self, random: Randomness, drawn: deque[torch.Tensor]) -> None:
         vars(self).update(vars(random))

@@ -33,7 +33,7 @@ MEMORY = 2000  # samples that the reference remembers
 TINY = 1e-12  # a squared standard error below this is none
 
 
-class Look(NamedTuple):
+class Inspection(NamedTuple):
     """What a batch shows, before it is kept."""
 
     boundary: Tensor  # 0-d bool: whether a domain starts with it
@@ -60,22 +60,22 @@ class Detector(nn.Module):
         self.register_buffer("usual", torch.ones((), device=device, dtype=torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        look = self.look(x)
-        self.keep(look)
-        return look.boundary
+        seen = self.inspect(x)
+        self.accept(seen)
+        return seen.boundary
 
-    def look(self, x: Tensor) -> Look:
+    def inspect(self, x: Tensor) -> Inspection:
         """Judge a batch. Nothing changes until it is kept; nothing is read on the host."""
         return self.judge(signals(x))
 
-    def judge(self, values: Tensor) -> Look:
+    def judge(self, values: Tensor) -> Inspection:
         """The same from the signals of the batch, (N, 5)."""
         gathered = merge(self.gathered, summary(values))
         enough, known = gathered[0, 0] >= FEW, self.reference[0, 0] > 0
         apart = distance(self.reference, gathered)
         boundary = enough & known & (apart > LIMIT * self.usual)
         longer = forget(merge(self.reference, gathered), MEMORY)
-        return Look(
+        return Inspection(
             boundary,
             torch.where(boundary, gathered, torch.where(enough, longer, self.reference)),
             torch.where(enough, torch.zeros_like(gathered), gathered),
@@ -83,11 +83,11 @@ class Detector(nn.Module):
         )
 
     @torch.no_grad()
-    def keep(self, look: Look) -> None:
+    def accept(self, seen: Inspection) -> None:
         """Go on from what the batch showed."""
-        self.reference.copy_(look.reference)
-        self.gathered.copy_(look.gathered)
-        self.usual.copy_(look.usual)
+        self.reference.copy_(seen.reference)
+        self.gathered.copy_(seen.gathered)
+        self.usual.copy_(seen.usual)
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
-"""How networks are run, whatever the method: precision, memory layout, compilation, views a pass.
+"""How networks are run, whatever the method: precision, memory layout, compilation, augmented views per pass.
 
-Settings of the adapter, not of a method: they change what a pass costs, and its result by no more than rounding.
+Settings of the adapter, not of a method: they change what a pass costs, and its result only by rounding.
 """
 
 from __future__ import annotations
@@ -12,34 +12,38 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctta.base.config import Config, setting
 
-# Values in a chunk of views: enough to keep the processor busy, few enough to stay in its cache.
-CHUNK_CPU = 2**18
-CHUNK_ACCELERATOR = 2**25
-# Values in the batches that are on their way through a CPU at the same time, which bounds what the passes hold.
-SIDE_BY_SIDE = 2**22
+# Values in one pass of augmented views: enough to keep the processor busy, few enough to stay in its cache.
+PASS_CPU = 2**18
+PASS_ACCELERATOR = 2**25
+# Values in all parallel passes on a CPU together, which bounds their memory.
+PARALLEL_CPU = 2**22
 
 
 @dataclass(frozen=True)
 class Execution(Config):
-    """How networks are run."""
+    """How networks are run. The defaults work with any network; `FAST` is quicker and assumes a little.
+
+    `views_per_pass` and `parallel_passes` assume that samples of a batch meet only in torch's own BatchNorm layers,
+    and that a forward pass neither draws random numbers nor counts its calls. `channels_last` assumes that the
+    network's code does not depend on the order of values in memory (`view` behind a convolution).
+    """
 
     precision: Literal["full", "bfloat16", "autocast"] = setting(
         "full", "The weights' own precision; bfloat16 in passes without gradient; or bfloat16 autocast in all."
     )
     channels_last: bool = setting(
-        True,
-        "Channels-last layout for mean teachers, their students and what sees many views; where their code allows it.",
+        False, "Channels-last layout for mean teachers, their students and networks that see many augmented views."
     )
     compile: bool = setting(False, "torch.compile; the first batches are slow, and it needs a compiler.")
-    chunk: int | None = setting(
-        None, "Views on their way through a network at a time, at least one a lane; by their size without it.", low=1
+    views_per_pass: int | Literal["auto"] = setting(
+        1, "Augmented views of a batch per forward pass; auto: by their size.", low=1, was="chunk"
     )
-    lanes: int | None = setting(
-        None, "Passes of views side by side on a CPU; by their size and the number of threads without it.", low=1
+    parallel_passes: int | Literal["auto"] = setting(
+        1, "Parallel passes of augmented views on a CPU; auto: by their size and torch's threads.", low=1, was="lanes"
     )
 
     @contextmanager
@@ -54,27 +58,29 @@ class Execution(Config):
                 yield
 
     def arrange(self, x: Tensor, count: int) -> tuple[int, int]:
-        """How `count` views of this batch go through a network: so many in a pass, so many passes side by side."""
+        """How `count` augmented views of this batch go through a network: views per pass, and parallel passes."""
         if self.compile:
             return 1, 1
-        lanes = min(count, self.passes_at_once(x))
-        rounds = math.ceil(count / (lanes * self.views_in_a_pass(x)))
-        return math.ceil(count / (lanes * rounds)), lanes  # even, so that no lane waits for another
+        parallel = min(count, self.passes_at_once(x))
+        rounds = math.ceil(count / (parallel * self.views_at_once(x)))
+        return math.ceil(count / (parallel * rounds)), parallel  # even, so that no pass waits for another
 
     def passes_at_once(self, x: Tensor) -> int:
-        """How many passes of views of this batch go side by side, if there are so many."""
-        # What the caller's own autocast says holds in the caller's thread alone.
+        """How many passes of views of this batch run in parallel, at most."""
+        # The caller's own autocast holds only in the caller's thread.
         if x.device.type != "cpu" or torch.is_autocast_enabled("cpu"):
             return 1
-        threads = torch.get_num_threads()
-        return self.lanes or max(1, min(threads, self.chunk or threads, SIDE_BY_SIDE // x.numel()))
+        if self.parallel_passes != "auto":
+            return self.parallel_passes
+        return max(1, min(torch.get_num_threads(), PARALLEL_CPU // x.numel()))
 
-    def views_in_a_pass(self, x: Tensor) -> int:
-        """How many views of this batch go through a network together, at most."""
-        limit = CHUNK_CPU if x.device.type == "cpu" else CHUNK_ACCELERATOR
-        return max(1, (self.chunk or limit // x.numel()) // self.passes_at_once(x))
+    def views_at_once(self, x: Tensor) -> int:
+        """How many views of this batch go through a network in one pass, at most."""
+        if self.views_per_pass != "auto":
+            return self.views_per_pass
+        limit = PASS_CPU if x.device.type == "cpu" else PASS_ACCELERATOR
+        return max(1, limit // x.numel() // self.passes_at_once(x))
 
 
-def compiled(network: nn.Module) -> bool:
-    """Whether the network has been given to the compiler."""
-    return getattr(network, "_compiled_call_impl", None) is not None
+# What `ctta run`, `ctta demo`, `ctta adapt` and `make bench` use unless they are told otherwise.
+FAST = Execution(channels_last=True, views_per_pass="auto", parallel_passes="auto")

@@ -1,7 +1,7 @@
-"""Network passes side by side on a CPU: threads of which each runs torch on its share of the cores.
+"""Parallel passes on a CPU: threads that each run torch on their part of the cores.
 
-Two passes on a core each end sooner than the same two one after the other on both cores: half of an operation that
-takes a millisecond is hardly worth waking a thread for.
+Two passes with one core each end sooner than the same two one after the other on both cores, because half of an
+operation that takes a millisecond is hardly worth waking a thread for.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ import torch
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
-_here = threading.local()
+_thread = threading.local()
 
 
-def side_by_side(works: Sequence[Callable[[Item], Made]], items: Iterable[Item]) -> list[Made]:
-    """What the works make of the items, in the order of the items. A work that is free takes the next one.
+def run_parallel(works: Sequence[Callable[[Item], Made]], items: Iterable[Item]) -> list[Made]:
+    """Apply the works to the items, each in a thread of its own; results are in the order of the items.
 
-    Items are made one at a time and in order, by the lane that takes them, so what they draw does not depend on which
-    lane is faster. A failure ends all of them, and no lane is at work any more when this returns.
+    A thread that is free takes the next item. Items are made one at a time and in order, by the thread that takes them,
+    so what they draw does not depend on which thread is faster. A failure ends all threads before it is raised.
     """
-    if len(works) == 1 or getattr(_here, "is_lane", False):  # lanes of a lane would wait for it to be free
+    if len(works) == 1 or getattr(_thread, "is_worker", False):  # a worker that waited for workers would never end
         return [works[0](item) for item in items]
     turn, numbered = threading.Lock(), enumerate(items)
     stop, made = threading.Event(), dict[int, Made]()
 
-    def lane(work: Callable[[Item], Made]) -> None:
+    def worker(work: Callable[[Item], Made]) -> None:
         try:
             while not stop.is_set():
                 with turn:
@@ -46,29 +46,30 @@ def side_by_side(works: Sequence[Callable[[Item], Made]], items: Iterable[Item])
             stop.set()
             raise
 
-    lanes = [_pool(len(works), max(1, torch.get_num_threads() // len(works))).submit(lane, work) for work in works]
+    threads = max(1, torch.get_num_threads() // len(works))
+    running = [_pool(len(works), threads).submit(worker, work) for work in works]
     try:
-        for future in lanes:
+        for future in running:
             future.result()
     finally:
         stop.set()
-        wait(lanes)
+        wait(running)
     return [made[number] for number in sorted(made)]
 
 
 @cache
-def _pool(lanes: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that stay, each of which gives torch `threads` cores."""
-    pool, ready = ThreadPoolExecutor(lanes, thread_name_prefix="lane"), threading.Barrier(lanes)
+def _pool(workers: int, threads: int) -> ThreadPoolExecutor:
+    """Threads that stay; each gives torch `threads` cores."""
+    pool, ready = ThreadPoolExecutor(workers, thread_name_prefix="pass"), threading.Barrier(workers)
 
     def settle() -> None:
         torch.get_num_threads()  # at its first use torch gives a thread the process's number; ours comes after it
         torch.set_num_threads(threads)
-        _here.is_lane = True
+        _thread.is_worker = True
         ready.wait()
 
     common = torch.get_num_threads()
-    wait([pool.submit(settle) for _ in range(lanes)])
+    wait([pool.submit(settle) for _ in range(workers)])
     torch.set_num_threads(common)  # for threads to come, which take what was set last
     return pool
 

@@ -20,9 +20,8 @@ labels from the start with a memory of the whole target set; online, neighbours 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,16 +29,17 @@ from torch import Tensor
 
 from ctta.base.config import setting
 from ctta.base.randomness import Randomness
-from ctta.core import networks as layers
-from ctta.core.adapter import Adapter, Features, Step, Training, Traits
+from ctta.core import statistics
+from ctta.core.adapter import Adapter, Step
+from ctta.core.settings import Augmentation, Features, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
-class AdaContrastConfig(Features, Training):
+class AdaContrastConfig(Augmentation, Features, Training):
     """Settings of AdaContrast."""
 
     draw: Literal["batch", "sample"] = setting(
-        "sample", "One draw of a view for the whole batch, or one for each sample."
+        "sample", "One random augmentation for the whole batch, or one per sample."
     )
     ema: float = setting(0.999, "How much of itself the key model keeps at each step.", symbol="m", low=0.0, high=1.0)
     queue: int = setting(16384, "Samples that memory and queue hold; both take features as wide as the model's.", low=1)
@@ -61,7 +61,7 @@ class AdaContrast(Adapter):
     traits = Traits("all parameters", forwards=(5, 5), backwards=(1, 1), answers="after")
     config_type = AdaContrastConfig
     config: AdaContrastConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": PRESET,
         "cifar100": PRESET,
         "imagenet": PRESET,
@@ -76,7 +76,7 @@ class AdaContrast(Adapter):
     def build(self) -> None:
         width, size = self.find_head(), self.config.queue
         self.student, self.key = self.copy_source(), self.copy_source()
-        layers.install_statistics(self.key, "batch", 1.0)
+        statistics.install_statistics(self.key, "batch", 1.0)
         self.train_on(self.student.parameters())
         device, dtype = self.placement
         features, labels = random_queue(size, width, self.classes)
@@ -90,17 +90,16 @@ class AdaContrast(Adapter):
         return self.run(self.student, x)
 
     def adapt(self, x: Tensor) -> Step:
-        self.check()  # running statistics follow every pass
         (weak,) = self.make_views(x, kind="weak")
         strong, other = self.make_views(x, 2, kind="strong")
-        with layers.training_statistics(self.student):
+        with statistics.training_statistics(self.student):
             label = self.refine(*self.run_features(self.student, weak)).argmax(1)
             query, logits = self.run_features(self.student, strong, grad=True)
             key, _ = self.run_features(self.key, other)
             contrast = self.contrast(query, key, label)
             loss = self.learn(F.cross_entropy(logits, label) + contrast + diversity_loss(logits))
         self.remember(key, label, *self.run_features(self.key, weak))
-        layers.move(self.key.parameters(), self.student.parameters(), (1 - self.config.ema) * self.learned)
+        self.follow(self.key.parameters(), self.student.parameters(), self.config.ema)
         return Step(self.answer(x), {"loss": loss, "contrast": contrast})
 
     def contrast(self, query: Tensor, key: Tensor, label: Tensor) -> Tensor:

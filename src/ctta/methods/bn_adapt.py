@@ -15,19 +15,22 @@ from typing import Literal
 
 from torch import Tensor, nn
 
-from ctta.base.config import Config, setting
-from ctta.core.adapter import Adapter, Step, Traits, log
+from ctta.base.config import setting
+from ctta.core.adapter import Adapter, Step, log
+from ctta.core.settings import Normalization, Traits
 
 
 @dataclass(frozen=True)
-class BNAdaptConfig(Config):
+class BNAdaptConfig(Normalization):
     """Settings of BN Adapt."""
 
     statistics: Literal["batch", "mixed", "running"] = setting(
         "mixed",
-        "The batch's statistics alone, mixed with the source's by alpha, or a running average that alpha steps.",
+        "Only the batch's statistics, mixed with the source's by alpha, or a running average that alpha steps.",
     )
-    alpha: float = setting(1.0, "Share of the batch in the statistics.", low=0.0, high=1.0)
+    batch_weight: float = setting(
+        1.0, "Weight of the batch in the statistics.", symbol="alpha", low=0.0, high=1.0, was="alpha"
+    )
 
 
 class BNAdapt(Adapter):
@@ -39,10 +42,6 @@ class BNAdapt(Adapter):
     config_type = BNAdaptConfig
     config: BNAdaptConfig
     needs_norm = True
-
-    @property
-    def batch_share(self) -> float:
-        return self.config.alpha
 
     def review(self) -> None:
         if not any(isinstance(layer, nn.modules.batchnorm._BatchNorm) for layer in self.source_model.modules()):

@@ -16,15 +16,15 @@ here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.adapter import Adapter, Step
 from ctta.core.networks import norm_parameters
+from ctta.core.settings import Normalization, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class ConjugatePL(Adapter):
     traits = Traits("norm parameters", forwards=(2, 2), backwards=(1, 1), answers="after")
     config_type = ConjugatePLConfig
     config: ConjugatePLConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "sgd", "lr": 1e-3},
         "cifar100": {"optimizer": "sgd", "lr": 1e-3},
         "imagenet": {"optimizer": "sgd", "lr": 1e-3},

@@ -21,8 +21,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ctta.core.adapter import Step, Traits
+from ctta.core.adapter import Step
 from ctta.core.losses import consistency
+from ctta.core.settings import Traits
 from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
 
@@ -42,9 +43,9 @@ class CoTTA(MeanTeacher):
     presets = MEAN_TEACHER_PRESETS
 
     def adapt(self, x: Tensor) -> Step:
-        student = self.run(self.student, x, grad=True)
         teacher, views = self.pseudo_label(x)
+        student = self.run(self.student, x, grad=True)
         loss = self.learn(consistency(teacher, student, symmetric=self.config.symmetric).mean())
-        self.follow()
+        self.follow_student()
         self.restore()
         return Step(teacher, {"loss": loss, "views": torch.tensor(views)})

@@ -11,7 +11,7 @@ Wang et al., "Continual Test-time Domain Adaptation via Dynamic Sample Selection
     Eq. 6   positive_loss        cross-entropy with the sharpened pseudo-label, high-quality samples only
     Eq. 7   negative_loss        -sum_k [y_k < alpha] log(1 - p_k), all samples
     Eq. 8   the sum of both, in `adapt`
-    Eq. 9   the teacher's moving average, `teacher.MeanTeacher.follow`
+    Eq. 9   the teacher's moving average, `teacher.MeanTeacher.follow_student`
 
 Departures: Eq. 5 prints the exponent Tp; the text and the work it cites mean 1/Tp (`literal_exponent` for the print).
 Eq. 3 divides by N, which cancels, so delta is a per-class sum though the words say average: `delta` offers both, and an
@@ -33,9 +33,10 @@ import torch
 from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.core.adapter import Step, Traits
+from ctta.core.adapter import Step
 from ctta.core.losses import consistency, cross_entropy, masked_mean
 from ctta.core.networks import assign_finite
+from ctta.core.settings import Traits
 from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
 
@@ -91,10 +92,10 @@ class DSS(MeanTeacher):
 
     def adapt(self, x: Tensor) -> Step:
         config = self.config
-        student = self.run(self.student, x, grad=True)
         teacher, views = self.pseudo_label(x)
         pseudo = teacher.softmax(1)
         confidence, selected = self.select(pseudo)
+        student = self.run(self.student, x, grad=True)
 
         if config.parts == "dt":
             loss = masked_mean(consistency(teacher, student, symmetric=config.symmetric), selected)
@@ -105,7 +106,7 @@ class DSS(MeanTeacher):
         if config.parts == "dt+pl+nl":
             loss = loss + negative_loss(pseudo, student, config.alpha)
         loss = self.learn(loss)
-        self.follow()
+        self.follow_student()
         self.restore()
 
         logits = self.averaged(self.teacher, x, views) if config.predict_after else teacher
@@ -120,7 +121,6 @@ class DSS(MeanTeacher):
 
     def select(self, pseudo: Tensor) -> tuple[Tensor, Tensor]:
         """Confidence and whether it is high quality, a sample each; the threshold follows the batch first."""
-        self.check()  # what follows changes state
         confidence, label = pseudo.max(1)
         if self.config.threshold != "dynamic":
             self.threshold.fill_(self.config.threshold)

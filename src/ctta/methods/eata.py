@@ -16,9 +16,9 @@ batch size of the source data; the last batch counts like any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,8 +26,8 @@ from torch.nn import functional
 
 from ctta.base.config import setting
 from ctta.base.errors import InputError
-from ctta.core.adapter import Traits
 from ctta.core.networks import norm_parameters
+from ctta.core.settings import Presets, Traits
 from ctta.methods.eta import ETA, ETAConfig
 
 
@@ -47,7 +47,7 @@ class EATA(ETA):
     traits = Traits("norm parameters", forwards=(1, 1), backwards=(1, 1), source="statistics")
     config_type = EATAConfig
     config: EATAConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {**ETA.presets["cifar10"], "anchor": 1.0},
         "cifar100": {**ETA.presets["cifar100"], "anchor": 1.0},
         "imagenet": {**ETA.presets["imagenet"], "anchor": 2000.0},
@@ -65,8 +65,7 @@ class EATA(ETA):
             x = batch[: self.config.fisher_images - images]
             logits = self.run(self.model, x, grad=True)
             finite = self.differentiate(functional.cross_entropy(logits, logits.detach().argmax(1)))
-            (usable,) = self.check(finite)
-            if not usable:
+            if not finite:
                 raise InputError("The model's answer to a batch of source images is not finite. Give other images.")
             squares += flat([torch.zeros_like(p) if p.grad is None else p.grad for p in self.trained]).square()
             batches, images = batches + 1, images + len(x)

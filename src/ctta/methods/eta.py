@@ -17,18 +17,18 @@ learn here.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from ctta.base.config import setting
-from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import entropy, masked_mean
 from ctta.core.networks import norm_parameters
+from ctta.core.settings import Normalization, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class ETA(Adapter):
     traits = Traits("norm parameters", forwards=(1, 1), backwards=(1, 1))
     config_type = ETAConfig
     config: ETAConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "adam", "lr": 1e-3, "similarity": 0.4},
         "cifar100": {"optimizer": "adam", "lr": 1e-3, "similarity": 0.1},
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4, "similarity": 0.05},

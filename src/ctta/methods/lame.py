@@ -25,7 +25,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.core.adapter import Adapter, Features, Step, Traits
+from ctta.core.adapter import Adapter, Step
+from ctta.core.settings import Features, Traits
 
 FLOOR = 1e-10  # added to probabilities before their logarithm
 

@@ -10,14 +10,14 @@ Departures: those of ETA. The released code, for ImageNet alone, has E0 = ln(100
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.core.adapter import Step, Traits
+from ctta.core.adapter import Step
+from ctta.core.settings import Presets, Traits
 from ctta.methods.eta import ETA, ETAConfig
 
 
@@ -36,14 +36,13 @@ class RDumb(ETA):
     traits = Traits("norm parameters", forwards=(1, 1), backwards=(1, 1))
     config_type = RDumbConfig
     config: RDumbConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         **ETA.presets,
         "cifar100": {**ETA.presets["cifar100"], "similarity": 0.4},
     }
 
     def adapt(self, x: Tensor) -> Step:
         if self.batches and self.batches % self.config.reset_every == 0:
-            self.check()  # what follows changes state
             self.restore_source()
             self.average.zero_()
         return super().adapt(x)

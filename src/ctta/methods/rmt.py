@@ -18,9 +18,9 @@ class that the source data lack has no prototype. All parameters learn, not only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -29,18 +29,15 @@ from torch import Tensor, nn
 from ctta.base.config import setting
 from ctta.base.errors import InputError
 from ctta.base.randomness import Randomness
-from ctta.core import networks as layers
-from ctta.core.adapter import Adapter, Features, Normalization, Step, Training, Traits
+from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency
+from ctta.core.settings import Augmentation, Features, Normalization, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
-class RMTConfig(Features, Normalization, Training):
+class RMTConfig(Augmentation, Features, Normalization, Training):
     """Settings of RMT."""
 
-    draw: Literal["batch", "sample"] = setting(
-        "batch", "One draw of a view for the whole batch, or one for each sample."
-    )
     ema: float = setting(0.999, "How much of itself the teacher keeps at each step.", symbol="alpha", low=0.0, high=1.0)
     temperature: float = setting(
         0.1, "Sharpness of the contrastive loss; lower is sharper.", symbol="tau", low=0.0, open_low=True
@@ -57,7 +54,7 @@ class RMT(Adapter):
     traits = Traits("all parameters", forwards=(3, 3), backwards=(1, 1), source="statistics")
     config_type = RMTConfig
     config: RMTConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "adam", "lr": 1e-3},
         "cifar100": {"optimizer": "adam", "lr": 1e-3},
         "imagenet": {"optimizer": "sgd", "lr": 0.01},
@@ -76,14 +73,14 @@ class RMT(Adapter):
         self.register_buffer("source_known", torch.zeros(self.classes, device=device, dtype=torch.bool))
 
     def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        found = ((self.run_features(self.source_model, x)[0], self._checked(y).to(x.device)) for x, y in source)
+        found = ((self.run_features(self.source_model, x)[0], self._check_labels(y).to(x.device)) for x, y in source)
         prototypes, known = class_means(found, torch.zeros_like(self.source_prototypes))
         if not known.any():
             raise InputError("RMT needs a prototype for each class, and there were no source data. Give some batches.")
         self.source_prototypes.copy_(prototypes)
         self.source_known.copy_(known)
 
-    def _checked(self, label: Tensor) -> Tensor:
+    def _check_labels(self, label: Tensor) -> Tensor:
         if label.dim() != 1 or label.min() < 0 or label.max() >= self.classes:
             raise InputError(
                 f"Labels of source data must be (N,), whole numbers from 0 to {self.classes - 1}. Got shape "
@@ -109,7 +106,7 @@ class RMT(Adapter):
         projected = [F.normalize(self.projector(each), dim=1) for each in (prototypes, features, view_features)]
         contrast = contrastive_loss(projected, self.config.temperature)
         loss = self.learn(self_training(student, view_student, teacher).mean() + self.config.contrast * contrast)
-        layers.move(self.teacher.parameters(), self.student.parameters(), (1 - self.config.ema) * self.learned)
+        self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
         return Step(student + teacher, {"loss": loss, "contrast": contrast})
 
 

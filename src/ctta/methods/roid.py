@@ -22,25 +22,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.core import networks as layers
-from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency, entropy
+from ctta.core.networks import assign_finite, norm_parameters
+from ctta.core.settings import Augmentation, Normalization, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
-class ROIDConfig(Normalization, Training):
+class ROIDConfig(Augmentation, Normalization, Training):
     """Settings of ROID."""
 
-    draw: Literal["batch", "sample"] = setting(
-        "batch", "One draw of a view for the whole batch, or one for each sample."
-    )
     temperature: float = setting(1 / 3, "Sharpness of the sample weights.", symbol="tau", low=0.0, open_low=True)
     momentum: float = setting(
         0.9, "How much of itself the mean probability keeps at each batch.", symbol="beta", low=0.0, high=1.0
@@ -61,7 +59,7 @@ class ROID(Adapter):
     traits = Traits("norm parameters", forwards=(1, 2), backwards=(1, 1))
     config_type = ROIDConfig
     config: ROIDConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "adam", "lr": 1e-3},
         "cifar100": {"optimizer": "adam", "lr": 1e-3},
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
@@ -72,7 +70,7 @@ class ROID(Adapter):
 
     def build(self) -> None:
         self.model = self.copy_source()
-        self.train_on(layers.norm_parameters(self.model))
+        self.train_on(norm_parameters(self.model))
         device, dtype = self.placement
         uniform = torch.full((self.classes,), 1 / self.classes, device=device, dtype=dtype)
         self.register_buffer("mean_probability", uniform)
@@ -90,15 +88,20 @@ class ROID(Adapter):
             case "none":
                 return logits
 
-    def adapt(self, x: Tensor) -> Step:
-        config = self.config
+    def observe(self, x: Tensor) -> Mapping[str, Tensor]:
+        """The prediction with its graph, the weight of each sample, and how many have one."""
         logits = self.run(self.model, x, grad=True)
         with torch.no_grad():
-            probability = logits.softmax(1).to(x.dtype)
-            weight = sample_weight(diversity(probability, self.mean_probability), -entropy(logits), config.temperature)
-            kept = self.kept(weight)
-            average = torch.lerp(probability.mean(0), self.mean_probability, config.momentum)
-            layers.assign_finite(self.mean_probability, average)
+            unlike = diversity(logits.softmax(1).to(x.dtype), self.mean_probability)
+            weight = sample_weight(unlike, -entropy(logits), self.config.temperature)
+        return {"logits": logits, "weight": weight, "count": (weight != 0).sum()}
+
+    def adapt(self, x: Tensor) -> Step:
+        logits, weight = self.observed["logits"], self.observed["weight"]
+        kept = first_nonzero(weight, max(int(self.observed["count"]), 2))
+        probability = logits.detach().softmax(1).to(x.dtype)
+        average = torch.lerp(probability.mean(0), self.mean_probability, self.config.momentum)
+        assign_finite(self.mean_probability, average)
 
         (view,) = self.make_views(x[kept], kind="clean")
         ratio = weight * likelihood_ratio(logits)
@@ -110,20 +113,19 @@ class ROID(Adapter):
         info = {"loss": loss, "selected": selected.to(x.dtype).mean()}
         return Step(self.corrected(logits), info, {"selected": selected, "confidence": probability.amax(1)})
 
-    def kept(self, weight: Tensor) -> Tensor:
-        """Where the samples with a weight are. Their number is read on the host, with all else that is read there."""
-        (count,) = self.check((weight != 0).sum())
-        return weight.eq(0).to(torch.uint8).argsort(stable=True)[: max(int(count), 2)]
-
     def ensemble(self) -> None:
         """Weights move back towards the source's, unless the step was skipped."""
-        source = layers.norm_parameters(self.source_model)
-        layers.move(layers.norm_parameters(self.model), source, (1 - self.config.ensemble) * self.learned)
+        self.follow(norm_parameters(self.model), norm_parameters(self.source_model), self.config.ensemble)
 
 
 def diversity(probability: Tensor, mean: Tensor) -> Tensor:
     """How unlike the stream's mean probability (C,) each sample's is, (N,)."""
     return 1 - F.cosine_similarity(probability, mean[None], dim=1)
+
+
+def first_nonzero(weight: Tensor, count: int) -> Tensor:
+    """The indices of the first `count` samples with a weight; if there are fewer, then also of others."""
+    return weight.eq(0).to(torch.uint8).argsort(stable=True)[:count]
 
 
 def scaled(values: Tensor) -> Tensor:

@@ -22,19 +22,20 @@ with ten it is met often. A batch without a reliable sample has gradient 0: the 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
 from ctta.base.config import setting
 from ctta.base.errors import ModelError
-from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits, log
+from ctta.core.adapter import Adapter, Step, log
 from ctta.core.losses import entropy, masked_mean
-from ctta.core.networks import Normalized, norm_parameters, overwrite
+from ctta.core.networks import Normalized, interpolate, norm_parameters, overwrite
+from ctta.core.settings import Normalization, Presets, Training, Traits
 
 NONE_YET = -1.0  # of the average; an entropy is never below 0
 
@@ -63,7 +64,7 @@ class SAR(Adapter):
     traits = Traits("norm parameters", forwards=(2, 2), backwards=(2, 2))
     config_type = SARConfig
     config: SARConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "sgd", "lr": 1e-3},
         "cifar100": {"optimizer": "sgd", "lr": 1e-3},
         "imagenet": {
@@ -78,16 +79,13 @@ class SAR(Adapter):
 
     def build(self) -> None:
         self.model = self.copy_source()
-        self.choose()
-        device, dtype = self.placement
-        self.register_buffer("average", torch.full((), NONE_YET, device=device, dtype=dtype))
-
-    def choose(self) -> None:
         frozen = {parameter for stage in self._frozen().values() for parameter in norm_parameters(stage)}
         learned = [parameter for parameter in norm_parameters(self.model) if parameter not in frozen]
         if frozen and not learned:
             raise ModelError(f"SAR has nothing to learn: all norm layers are in {self.config.frozen}. Freeze less.")
         self.train_on(learned)
+        device, dtype = self.placement
+        self.register_buffer("average", torch.full((), NONE_YET, device=device, dtype=dtype))
 
     def review(self) -> None:
         found = list(self._frozen())
@@ -118,13 +116,11 @@ class SAR(Adapter):
 
         loss = loss.detach()
         average = torch.where(kept.any() & finite, moving_average(self.average, loss, self.config.ema), self.average)
-        (level,) = self.check(average)
         self.descend(finite)
-        recovers = 0 <= level < self.config.recover
-        if recovers:
-            overwrite(self.model.parameters(), self.source_model.parameters())
+        recovers = (average >= 0) & (average < self.config.recover)
+        interpolate(self.model.parameters(), self.source_model.parameters(), recovers.to(x.dtype))
         self.average.copy_(average)
-        info = {"loss": loss, "selected": kept.to(x.dtype).mean(), "recovered": torch.tensor(int(recovers))}
+        info = {"loss": loss, "selected": kept.to(x.dtype).mean(), "recovered": recovers.to(torch.int64)}
         return Step(logits, info, {"selected": kept})
 
     @contextmanager

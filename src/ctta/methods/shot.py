@@ -17,16 +17,16 @@ layer; the paper's own models have a bottleneck before it, which learns. Rates a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
 from ctta.base.config import setting
 from ctta.base.errors import ModelError
-from ctta.core.adapter import Adapter, Features, Normalization, Step, Training, Traits
+from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import cross_entropy, entropy, masked_mean
+from ctta.core.settings import Features, Normalization, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class SHOT(Adapter):
     traits = Traits("features: all parameters but the head", forwards=(1, 1), backwards=(1, 1))
     config_type = SHOTConfig
     config: SHOTConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "sgd", "lr": 1e-3},
         "cifar100": {"optimizer": "sgd", "lr": 1e-3},
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ctta.base.config import Config
-from ctta.core.adapter import Adapter, Step, Traits
+from ctta.core.adapter import Adapter, Step
+from ctta.core.settings import Traits
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,15 @@ Departures: the released code knows BatchNorm2d only; all norm layers learn here
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor
 
-from ctta.core.adapter import Adapter, Normalization, Step, Training, Traits
+from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import entropy
 from ctta.core.networks import norm_parameters
+from ctta.core.settings import Normalization, Presets, Training, Traits
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class TENT(Adapter):
     traits = Traits("norm parameters", forwards=(1, 1), backwards=(1, 1))
     config_type = TENTConfig
     config: TENTConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {"optimizer": "adam", "lr": 1e-3},
         "cifar100": {"optimizer": "adam", "lr": 1e-3},
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},

@@ -9,27 +9,24 @@ Departures: none.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.core.adapter import Adapter, Normalization, Step, Traits
+from ctta.core.adapter import Adapter, Step
+from ctta.core.settings import Augmentation, Normalization, Presets, Traits
 
 
 @dataclass(frozen=True)
-class TestAugConfig(Normalization):
+class TestAugConfig(Augmentation, Normalization):
     """Settings of Test Aug."""
 
     __test__ = False  # not a test case, whatever its name says
 
     views: int = setting(32, "How many views are averaged.", low=1)
-    draw: Literal["batch", "sample"] = setting(
-        "batch", "One draw of a view for the whole batch, or one for each sample."
-    )
 
 
 class TestAug(Adapter):
@@ -42,7 +39,7 @@ class TestAug(Adapter):
     traits = Traits("nothing", forwards=(32, 32), backwards=(0, 0))
     config_type = TestAugConfig
     config: TestAugConfig
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+    presets: ClassVar[Presets] = {
         "cifar10": {},
         "cifar100": {},
         "imagenet": {},
@@ -50,7 +47,7 @@ class TestAug(Adapter):
     }
 
     def build(self) -> None:
-        self.model = self.copy_source(quick=True)
+        self.model = self.copy_source(many_passes=True)
 
     def adapt(self, x: Tensor) -> Step:
         return Step(self.answer(x), {"views": torch.tensor(self.config.views)})

@@ -26,7 +26,7 @@ MAKERS = [
 def test_many_views_are_those_made_one_by_one(views: Views, x: Tensor, paired: bool) -> None:
     def randoms() -> list[Randomness]:
         random = Randomness(0, 1, torch.device("cpu"))
-        return list(itertools.islice(random.opposites() if paired else itertools.repeat(random), 3))
+        return list(itertools.islice(random.antithetic() if paired else itertools.repeat(random), 3))
 
     expected = torch.cat([views(x, random) for random in randoms()])
     found = many_views(views, x, randoms())

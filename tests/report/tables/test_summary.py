@@ -25,7 +25,11 @@ from run_folders import TinyRun
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 90, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
-    "methods": ["source", {"method": "tent", "lr": 0.05}, {"method": "dss", "views": 2, "gate": 1.0, "lr": 0.01}],
+    "methods": [
+        "source",
+        {"method": "tent", "lr": 0.05},
+        {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01},
+    ],
     "seeds": [0, 1, 2],
     "measure": {"clean_samples": 25},
     "baseline": "TENT",

@@ -167,7 +167,7 @@ def test_of_several_heads_the_last_is_taken_and_of_several_layers_too():
 
 def test_nothing_computed_from_parameters_outlives_an_update():
     """The answer after two steps is that of a model which never kept anything."""
-    adapter = ctta.create("dss", CachedBias(), views=1, gate=1.0, lr=0.1)
+    adapter = ctta.create("dss", CachedBias(), views=1, augmentation_threshold=1.0, lr=0.1)
     for _ in range(2):
         adapter(X)
     network = adapter.student
@@ -253,7 +253,7 @@ def test_torchvision_s_heads(name):
 @pytest.mark.parametrize("method", ["adacontrast", "lame", "dss"])
 def test_methods_run_on_a_timm_model_that_keeps_its_biases(method):
     model = package("timm").create_model("levit_128s", num_classes=7, img_size=64)
-    adapter = ctta.create(method, model, **({"views": 1, "gate": 1.0} if method == "dss" else {}))
+    adapter = ctta.create(method, model, **({"views": 1, "augmentation_threshold": 1.0} if method == "dss" else {}))
     for seed in range(2):
         x = torch.rand(2, 3, 64, 64, generator=torch.Generator().manual_seed(seed))
         assert adapter(x).isfinite().all()

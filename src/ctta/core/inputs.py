@@ -1,0 +1,82 @@
+"""What comes in from outside: the model, of which the adapter takes its own copy, and the batches, checked."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from ctta.base.errors import InputError, ModelError
+
+RANGE_SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot a little)
+
+
+def own_copy(model: nn.Module) -> nn.Module:
+    """A frozen copy in eval mode. Wrappers that hide the network (parallel, compiled) are taken off."""
+    if not isinstance(model, nn.Module):
+        raise ModelError(f"A model must be a torch.nn.Module. Got {type(model).__name__} instead.")
+    while isinstance(inner := getattr(model, "_orig_mod", None), nn.Module) or (
+        isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel)
+        and isinstance(inner := model.module, nn.Module)
+    ):
+        model = inner
+    if isinstance(model, torch.jit.ScriptModule):
+        raise ModelError("A scripted model hides its layers. Give the nn.Module it was made from.")
+    if any(isinstance(parameter, nn.parameter.UninitializedParameter) for parameter in model.parameters()):
+        raise ModelError("The model has lazy layers without weights. Run one batch through it first.")
+    try:
+        own = copy.deepcopy(model)
+    except Exception as error:
+        raise ModelError(
+            f"The model cannot be copied ({error}). The adapter needs its own copy. A tensor that is the result of a "
+            "computation and kept as an attribute is the usual reason: detach it, or register it as a buffer; with the "
+            "old weight_norm, use torch.nn.utils.parametrizations.weight_norm or remove_weight_norm first."
+        ) from error
+    for parameter in own.parameters():
+        parameter.requires_grad_(False)
+        parameter.grad = None
+    return own.eval()
+
+
+def placement(model: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and dtype of the model's weights."""
+    for parameter in model.parameters():
+        if parameter.is_floating_point():
+            return parameter.device, parameter.dtype
+    return torch.device("cpu"), torch.get_default_dtype()
+
+
+def check_form(x: Tensor, device: torch.device, dtype: torch.dtype) -> None:
+    """Check all that can be known of a batch without reading its values."""
+    if not isinstance(x, Tensor):
+        raise InputError(f"A batch must be a torch.Tensor. Got {type(x).__name__} instead; try torch.as_tensor(x).")
+    if x.dim() < 2:
+        raise InputError(
+            f"A batch must have a batch dimension first: (N, 3, H, W) images or (N, P, 3) point clouds. Got "
+            f"{tuple(x.shape)}; for one sample use x.unsqueeze(0)."
+        )
+    if x.numel() == 0:
+        raise InputError(f"The batch is empty: its shape is {tuple(x.shape)}. Leave empty batches out.")
+    if not x.is_floating_point():
+        raise InputError(f"A batch must be floating point. Got {x.dtype}; for uint8 images use x.float() / 255.")
+    if x.dtype != dtype or x.device != device:
+        raise InputError(
+            f"The batch is {x.dtype} on {x.device}, the model is {dtype} on {device}. "
+            f"Use x.to({str(device)!r}, {dtype})."
+        )
+
+
+def check_values(low: float, high: float, limits: tuple[float, float] | None) -> None:
+    """Check the smallest and the largest value of a batch; `limits` are those of its augmentations, if any."""
+    if not (float("-inf") < low <= high < float("inf")):
+        raise InputError(
+            "The batch holds NaN or infinity. Nothing was learned from it; find out where they come from, or drop "
+            "the batch."
+        )
+    if limits and (low < limits[0] - RANGE_SLACK or high > limits[1] + RANGE_SLACK):
+        raise InputError(
+            f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}], so they look normalised, and augmented "
+            "views of them would be wrong without a word. Feed raw images and put the normalisation inside the model: "
+            "ctta.Normalized(model, mean, std)."
+        )

@@ -1,0 +1,86 @@
+"""The optimiser: made from settings, with its whole state from the start; non-finite gradients take no step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ctta.base.errors import ModelError
+from ctta.core.settings import Training
+
+
+def make_optimizer(parameters: Sequence[nn.Parameter], config: Training, method: str) -> torch.optim.Optimizer:
+    """Adam or SGD by fused kernels, for these parameters only. Its state is there from the start, so it never grows."""
+    if not parameters:
+        raise ModelError(
+            f"{method} found nothing to learn: the model's norm layers have no weight and bias (affine=False). Use a "
+            "method that trains all parameters, such as 'cotta' or 'dss'."
+        )
+    if any(parameter.dtype in (torch.bfloat16, torch.float16) for parameter in parameters):
+        raise ModelError(
+            f"Weights in {parameters[0].dtype} are too coarse to learn: small steps vanish in rounding. Give the model "
+            "in float32, model.float(), and call the adapter under torch.autocast for speed."
+        )
+    optimizer: torch.optim.Optimizer
+    common: dict[str, Any] = {"lr": config.lr, "weight_decay": config.weight_decay, "fused": True}
+    if config.optimizer == "adam":
+        optimizer = torch.optim.Adam(parameters, betas=(0.9, 0.999), **common)
+    else:
+        optimizer = torch.optim.SGD(parameters, momentum=0.9, nesterov=config.nesterov, **common)
+    for parameter in parameters:
+        parameter.requires_grad_()
+        if config.optimizer == "adam":
+            count = torch.zeros((), dtype=torch.float32, device=parameter.device)
+            moments = {"exp_avg": torch.zeros_like(parameter), "exp_avg_sq": torch.zeros_like(parameter)}
+            optimizer.state[parameter] = {"step": count, **moments}
+        else:
+            optimizer.state[parameter] = {"momentum_buffer": torch.zeros_like(parameter)}
+    return optimizer
+
+
+def differentiate(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
+    """Put the gradients into `.grad`; gives whether loss and gradients are finite, 0-d."""
+    if not loss.requires_grad:
+        raise ModelError(
+            "The loss has no gradient: the model computes its prediction under no_grad, or its weights were frozen by "
+            "requires_grad_(False) on the adapter."
+        )
+    optimizer.zero_grad(set_to_none=True)  # an interrupted batch may have left some
+    loss.backward()  # type: ignore[no-untyped-call]
+    gradients = [parameter.grad for parameter in trained_parameters(optimizer) if parameter.grad is not None]
+    return loss.detach().isfinite() & torch.nn.utils.get_total_norm(gradients).isfinite()
+
+
+def descend(optimizer: torch.optim.Optimizer, left_out: Tensor) -> None:
+    """Take the step with the gradients that are there, unless `left_out`, 0-d, is set."""
+    # The fused kernels read this flag on the device and leave weights and moments as they are if it is set.
+    optimizer.found_inf = left_out.to(torch.float32)  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+
+
+def trained_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
+    """The parameters that the optimiser trains."""
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def clear_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Set the optimiser's state to where it began."""
+    for slots in optimizer.state.values():
+        for value in slots.values():
+            value.zero_()
+
+
+def align_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Give the optimiser's state the device, dtype and memory layout of the weights, which the fused kernels expect."""
+    for parameter, slots in optimizer.state.items():
+        for name, value in slots.items():
+            if name == "step":
+                slots[name] = value.to(parameter.device)
+            else:
+                moved = value.to(parameter)
+                same = moved.shape != parameter.shape or moved.stride() == parameter.stride()
+                slots[name] = moved if same else torch.empty_like(parameter).copy_(moved)

@@ -1,0 +1,114 @@
+"""The state of an adapter: saved and loaded whole, copied, pickled, and moved between devices."""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Mapping
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from ctta.base.config import Config
+from ctta.base.errors import StateError
+from ctta.core import optim
+
+
+class AdapterState(nn.Module):
+    """What `state_dict()` holds beside tensors: the settings, counters and the optimiser."""
+
+    name: ClassVar[str]
+    config_type: ClassVar[type[Config]]
+    preset: str
+    config: Config
+    seed: int
+    batches: int  # processed so far
+    prepared: bool  # whether `prepare` was called
+    optimizer: torch.optim.Optimizer | None
+    settings_by_shape: bool  # whether the first batch, or a loaded state, decides on the settings
+
+    def change_settings(self, preset: str, config: Config) -> None:
+        """Take other settings, before anything has been learned."""
+        raise NotImplementedError
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "method": self.name,
+            "preset": self.preset,
+            "config": self.config.asdict(),
+            "seed": self.seed,
+            "batches": self.batches,
+            "prepared": self.prepared,
+            "optimizer": None if self.optimizer is None else self.optimizer.state_dict(),
+        }
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.seed, self.batches, self.prepared = state["seed"], state["batches"], state["prepared"]
+        if self.optimizer is not None:
+            # Copied, as weights are: the optimiser would go on with the tensors of the adapter that gave its state.
+            self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
+            optim.align_moments(self.optimizer)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
+        if assign:
+            raise StateError("assign=True would part the optimiser from its weights. Load without it.")
+        saved = state_dict.get("_extra_state")
+        if saved is None or saved["method"] != self.name:
+            made_by = "something that is not an adapter" if saved is None else f"method {saved['method']!r}"
+            raise StateError(f"This state was saved by {made_by}; it cannot go on in {self.name!r}.")
+        ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
+        theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
+        if strict and ours != theirs:
+            here, there = (any(name.startswith("drift.") for name in names) for names in (ours, theirs))
+            if here != there:
+                raise StateError(
+                    "This state was saved with other settings. Make the adapter with "
+                    f"boundaries={'detected' if there else 'known'!r} to go on."
+                )
+            unlike = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
+            raise StateError(f"This state was saved from another model. Of {len(ours)} entries these differ: {unlike}.")
+        return super().load_state_dict(state_dict, strict=strict)
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        """Take the settings that the state was saved with, or refuse it if others were asked for; then its tensors."""
+        saved = state_dict.get(f"{prefix}_extra_state")
+        if saved is not None and saved["config"] != self.config.asdict():
+            if not self.settings_by_shape:
+                config = self.config.asdict()
+                changed = [f"{key}={value!r}" for key, value in saved["config"].items() if config.get(key) != value]
+                raise StateError(
+                    f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
+                )
+            self.change_settings(saved["preset"], self.config_type.make(saved["config"]))
+        super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def train(self, mode: bool = True) -> Self:
+        """Does nothing: modes are the method's business, whoever calls `train()` or `eval()` outside."""
+        return self
+
+    def extra_repr(self) -> str:
+        values = ", ".join(f"{key}={value!r}" for key, value in self.config.asdict().items())
+        return f"preset={self.preset!r}, {values}, seed={self.seed}, batches={self.batches}"
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        with torch.inference_mode(False):
+            super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            if self.optimizer is not None:
+                optim.align_moments(self.optimizer)
+        return self
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        with torch.inference_mode(False):
+            other = type(self).__new__(type(self))
+            memo[id(self)] = other
+            other.__setstate__(copy.deepcopy(self.__getstate__(), memo))
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._lock = threading.Lock()

@@ -1,0 +1,198 @@
+"""Statistics of BatchNorm layers. None of the four kinds loses the source's own, which stay in the layer.
+
+source    the running statistics that the model was trained with
+batch     those of the current batch
+mixed     (1 - weight) source + weight batch
+running   an average that starts at the source's and follows the stream, so that batches of 1 to 8 work
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from ctta.core.networks import overwrite
+
+Statistics = Literal["source", "batch", "mixed", "running"]
+
+
+class StreamStatistics:
+    """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with mixed or running statistics.
+
+    The layer goes on normalising with the source's. The hook maps its input so that the result is the one that the
+    wanted statistics would give: x' = k x + c with k = sqrt((var_source + eps) / (var + eps)) and
+    c = mean_source - k mean. So any subclass with a forward of its own (norm and activation in one) works too, and
+    gradients flow through the batch's part as they do in training.
+    """
+
+    def __init__(self, weight: float) -> None:
+        self.weight = weight
+        self.kind: Statistics = "source"
+        self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry per pass
+
+    def __call__(
+        self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        if self.kind == "source":
+            return None
+        x: Tensor = args[0] if args else kwargs["input"]
+        dims = [d for d in range(x.dim()) if d != 1]
+        source_mean, source_var = _source(layer)
+        variance, mean = torch.var_mean(x.to(source_mean.dtype), dims, correction=0)  # under autocast x may be narrower
+        if self.kind == "running":
+            self.seen.append((mean.detach(), variance.detach()))
+        if self.kind in ("mixed", "running"):
+            start_mean, start_var = _stream(layer) if self.kind == "running" else (source_mean, source_var)
+            mean, variance = start_mean.lerp(mean, self.weight), start_var.lerp(variance, self.weight)
+        scale = ((source_var + layer.eps) / (variance + layer.eps)).sqrt()
+        shift = source_mean - scale * mean
+        shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+        return (torch.addcmul(shift.to(x.dtype).view(shape), x, scale.to(x.dtype).view(shape)),), {}
+
+    def commit(self, layer: _BatchNorm) -> None:
+        """Let the average follow what this batch's passes saw; a non-finite batch leaves it as it is."""
+        if self.seen:
+            for average, values in zip(_stream(layer), zip(*self.seen, strict=True), strict=True):
+                target = torch.stack(values).mean(0)
+                average.copy_(torch.where(target.isfinite(), average.lerp(target, self.weight), average))
+        self.seen.clear()
+
+
+def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> None:
+    """Prepare every BatchNorm layer for `kind`; then `use_statistics` switches between it and the source's."""
+    for layer in _batch_norms(module):
+        # Synchronised layers would wait for other processes in training mode, so batch statistics go through the hook.
+        if kind in ("mixed", "running") or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
+            if _hook(layer) is None:
+                layer.stream = StreamStatistics(weight)  # type: ignore[assignment]
+                layer.register_forward_pre_hook(layer.stream, with_kwargs=True)  # type: ignore[arg-type]
+            layer.stream.weight = weight  # type: ignore[union-attr]
+        if kind == "running":
+            mean, variance = _source(layer)
+            layer.register_buffer("stream_mean", mean.clone())
+            layer.register_buffer("stream_var", variance.clone())
+    use_statistics(module, kind)
+
+
+def use_statistics(module: nn.Module, kind: Statistics) -> None:
+    """Normalise with `kind` from now on. Layers that never had statistics of their own always use the batch's."""
+    for layer in _batch_norms(module):
+        hook = _hook(layer)
+        if hook is not None:
+            hook.kind = kind
+        # In training mode without tracking, a layer uses the batch's statistics and leaves its own as they are.
+        native = kind == "batch" and hook is None
+        layer.training = native
+        layer.track_running_stats = not native
+
+
+@contextmanager
+def source_statistics(module: nn.Module, kind: Statistics) -> Iterator[None]:
+    """Normalise with the source's statistics inside the block, with `kind` after it."""
+    use_statistics(module, "source")
+    try:
+        yield
+    finally:
+        use_statistics(module, kind)
+
+
+def commit_statistics(module: nn.Module) -> None:
+    """Let running statistics take in what the passes since the last call saw."""
+    for layer in _batch_norms(module):
+        if hook := _hook(layer):
+            hook.commit(layer)
+
+
+def discard_statistics(module: nn.Module) -> None:
+    """Forget what the passes since the last commit saw."""
+    for layer in _batch_norms(module):
+        if hook := _hook(layer):
+            hook.seen.clear()
+
+
+def restart_statistics(module: nn.Module) -> None:
+    """Set running statistics back to the source's."""
+    for layer in _batch_norms(module):
+        if hasattr(layer, "stream_mean"):
+            overwrite(_stream(layer), _source(layer))
+
+
+@contextmanager
+def training_statistics(module: nn.Module) -> Iterator[None]:
+    """As in training: inside, the batch's statistics normalise and a layer's own follow them by its momentum.
+
+    A layer's own stay as they were if a pass fails or gives what is not finite. Synchronised layers keep theirs.
+    The backward pass belongs inside too.
+    """
+    followers = [layer for layer in _batch_norms(module) if not isinstance(layer, nn.SyncBatchNorm)]
+    before = [[statistic.clone() for statistic in _source(layer)] for layer in followers]
+    failed = True
+    try:
+        for layer in followers:
+            layer.training = True
+        yield
+        failed = False
+    finally:
+        for layer, old in zip(followers, before, strict=True):
+            layer.training = False
+            for statistic, value in zip(_source(layer), old, strict=True):
+                statistic.copy_(value if failed else torch.where(statistic.isfinite(), statistic, value))
+
+
+def uses_batch(module: nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises with the statistics of the current batch, and nothing else."""
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    return any(layer.training or layer.running_mean is None for layer in norms)
+
+
+def can_group(module: nn.Module) -> bool:
+    """Whether `grouped_statistics` works: all BatchNorm layers are torch's own, without our hook."""
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    known = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    return all(type(layer) in known and not _hook(layer) and "forward" not in vars(layer) for layer in norms)
+
+
+@contextmanager
+def grouped_statistics(module: nn.Module, groups: int) -> Iterator[None]:
+    """Inside the block a batch is `groups` batches one after the other, each normalised as if it came alone."""
+    norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)] if groups > 1 else []
+    norms = [layer for layer in norms if layer.training or layer.running_mean is None]
+    try:
+        for layer in norms:
+            layer.forward = partial(_normalize_groups, layer.forward, groups)  # type: ignore[method-assign]
+        yield
+    finally:
+        for layer in norms:
+            del layer.forward
+
+
+def _normalize_groups(normalize: Callable[[Tensor], Tensor], groups: int, x: Tensor) -> Tensor:
+    return torch.cat([normalize(part) for part in x.chunk(groups)])
+
+
+def _batch_norms(module: nn.Module) -> list[_BatchNorm]:
+    return [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+
+
+def _hook(layer: _BatchNorm) -> StreamStatistics | None:
+    hook = getattr(layer, "stream", None)
+    return hook if isinstance(hook, StreamStatistics) else None
+
+
+def _source(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    assert layer.running_mean is not None
+    assert layer.running_var is not None
+    return layer.running_mean, layer.running_var
+
+
+def _stream(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
+    mean, variance = layer.stream_mean, layer.stream_var
+    assert isinstance(mean, Tensor)
+    assert isinstance(variance, Tensor)
+    return mean, variance
