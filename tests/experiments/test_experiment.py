@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from ctta.base.errors import ConfigError, StateError
+from ctta.core.execution import FAST, Execution
 from ctta.data.corruptions import PAPER
 from ctta.data.dataset import Data
 from ctta.data.datasets import DATASETS
@@ -47,6 +48,19 @@ def test_names_are_checked():
         experiments.make({"data": {"dataset": "cifar10_c"}})
     with pytest.raises(ConfigError, match="two rows are called 'DSS'"):
         experiments.make({"methods": ["dss", {"method": "dss", "views": 2}]})
+
+
+def test_networks_are_run_fast_unless_the_section_says_otherwise():
+    assert experiments.make(GOOD).execution == FAST
+    assert experiments.make(GOOD | {"execution": {"precision": "bfloat16"}}).execution == FAST.replace(
+        precision="bfloat16"
+    )
+    careful = {"channels_last": False, "views_per_pass": 1, "parallel_passes": 1}
+    assert experiments.make(GOOD | {"execution": careful}).execution == Execution()
+    with pytest.raises(ConfigError, match="execution must be a mapping"):
+        experiments.make(GOOD | {"execution": "fast"})
+    with pytest.raises(ConfigError, match="'lanes' of Execution is now called 'parallel_passes'"):
+        experiments.make(GOOD | {"execution": {"lanes": 2}})
 
 
 def test_notes_are_a_list():

@@ -16,7 +16,7 @@ from typing import Any
 from ctta.base.config import section
 from ctta.base.errors import ConfigError, nearest
 from ctta.base.fileio import hashed
-from ctta.core.execution import Execution
+from ctta.core.execution import FAST, Execution
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import problems as data_problems
 from ctta.data.datasets import protocol_problems
@@ -64,7 +64,7 @@ class Experiment:
     seeds: tuple[int, ...] = (0,)
     notes: tuple[str, ...] = ()
     source: Data | None = None  # clean source data, for methods that need them
-    execution: Execution = field(default_factory=Execution)
+    execution: Execution = FAST
     protocol: Protocol = PLAIN
     paper: str | None = None  # the table of the paper to compare with
     measure: Measure = field(default_factory=Measure)
@@ -135,7 +135,9 @@ def draft(values: Mapping[str, Any]) -> Draft:
     if model is not None and (found := model.problems()):
         problems += [f"model: {problem}" for problem in found]
         model = None
-    execution = section(Execution, "execution", values.get("execution", {}), problems) or Execution()
+    given = values.get("execution", {})
+    given = {**FAST.asdict(), **given} if isinstance(given, Mapping) else given
+    execution = section(Execution, "execution", given, problems) or FAST
     source = _source(values["source"], data, problems) if "source" in values else None
     methods = _methods(values.get("methods", default_methods(values)), problems)
     if "source" not in values:
