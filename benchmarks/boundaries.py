@@ -1,4 +1,4 @@
-"""DSS where domain starts are told, hidden or detected: the same streams, the same seeds, one row each.
+"""DSS where domain starts are known, unknown or detected: the same streams, the same seeds, one row each.
 
 `python -m benchmarks.boundaries` writes results/boundaries.csv and, beside it, how it was made.
 """
@@ -20,7 +20,7 @@ from ctta.models import embedded_model
 from ctta.running.runner import environment, evaluate
 
 OUT = Path("results/boundaries")
-BOUNDARIES = ("told", "hidden", "detected")
+BOUNDARIES = ("known", "unknown", "detected")
 # Samples a domain, so that no protocol takes much longer than the others.
 PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {
     "continual": (300, {}),
@@ -35,9 +35,9 @@ def compare(protocol: str, boundaries: str, seed: int, data: Data) -> dict[str, 
     """One stream through DSS."""
     images, fields = PROTOCOLS[protocol]
     stream = open_stream(data.replace(images=images), KINDS[protocol].make({"kind": protocol, **fields}))
-    found = "detected" if boundaries == "detected" else "told"
+    found = "detected" if boundaries == "detected" else "known"
     adapter = DSS(embedded_model(), preset="cifar10", seed=seed, boundaries=found, **SETTINGS)  # type: ignore[arg-type]
-    records = list(evaluate(adapter, stream, tell=boundaries == "told"))
+    records = list(evaluate(adapter, stream, tell=boundaries == "known"))
     mean = {name: sum(record.info[name] for record in records) / len(records) for name in ("threshold", "selected")}
     return {
         "protocol": protocol,

@@ -1,16 +1,17 @@
-"""Make what `src/ctta/assets` ships: the Fashion-MNIST test set and a small ResNet trained on the train set.
+"""Make what `src/ctta/assets` ships: the Fashion-MNIST test set and a small ResNet trained on the training set.
 
     apt-get install dataset-fashion-mnist
     python scripts/train_embedded.py                  # trains on all 60,000 images and writes the weights
     python scripts/train_embedded.py --holdout 5000   # trains on the first 55,000, prints the error on the rest
 
-Settings are chosen with `--holdout`; the test set is only measured at the end, on the model that is shipped.
+Settings are chosen with `--holdout`; the test error is measured only at the end, on the model that is shipped.
 
-The recipe is plain on purpose. Flips and small turns, scales and shifts are the only augmentation: the source model
-must not have seen a corruption. Half of the images move, because all of Fashion-MNIST is upright and centred: a model
-that has only seen it so takes a turned image for a corrupted one, and test-time views turn images. There is no label
-smoothing: it flattens the confidence that adaptation methods read. What is saved is a running mean of the weights,
-with BatchNorm statistics taken anew over the train images. The gate is calibrated on the last 5,000 train images.
+The recipe is plain on purpose. Flips and small rotations, scalings and shifts are the only augmentation: the source
+model must not have seen a corruption. Half of the images are moved, because all of Fashion-MNIST is upright and
+centred: a model that has seen nothing else takes a rotated image for a corrupted one, and test-time augmentation
+rotates images. There is no label smoothing: it flattens the confidence on which adaptation methods rely. The saved
+weights are an exponential moving average, with BatchNorm statistics computed again over the training images. The
+augmentation threshold ("gate") is calibrated on the last 5,000 training images.
 """
 
 from __future__ import annotations
@@ -39,14 +40,14 @@ TEST_SET = ASSETS / "fashion_mnist_test.npz"
 WEIGHTS = ASSETS / "fashion_resnet.safetensors"
 CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 BATCH, PEAK_LR, WEIGHT_DECAY, EMA_DECAY = 128, 0.1, 5e-4, 0.998
-SHIFT, TURN, SCALE = 3, 12.0, 0.1  # pixels, degrees, share; either way
+SHIFT, TURN, SCALE = 3, 12.0, 0.1  # pixels, degrees, fraction; in either direction
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """An array of bytes from an idx file, gzipped or not."""
+    """Read an array of bytes from an idx file, gzipped or not."""
     path = path if path.exists() else path.with_name(path.name + ".gz")
     if not path.exists():
-        raise SystemExit(f"{path} is missing. Install Debian's dataset-fashion-mnist, or name the folder with --data.")
+        raise SystemExit(f"{path} is missing. Install Debian's dataset-fashion-mnist, or give the folder with --data.")
     raw = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
     if raw[:3] != b"\x00\x00\x08":
         raise SystemExit(f"{path} is not an idx file of bytes.")
@@ -55,19 +56,19 @@ def read_idx(path: Path) -> np.ndarray:
 
 
 def write_test_set(data: Path) -> None:
-    """The test set, 28x28 as published."""
+    """Write the test set, 28x28 as published."""
     images, labels = read_idx(data / "t10k-images-idx3-ubyte"), read_idx(data / "t10k-labels-idx1-ubyte")
     np.savez_compressed(TEST_SET, images=images, labels=labels, classes=np.array(CLASSES))
 
 
 def as_input(images: Tensor) -> Tensor:
-    """Bytes (N, 32, 32) to model input (N, 3, 32, 32) in [0, 1]."""
+    """Convert bytes (N, 32, 32) to model input (N, 3, 32, 32) in [0, 1]."""
     x = (images.float() / 255)[:, None].expand(-1, 3, -1, -1)
     return x.contiguous(memory_format=torch.channels_last)
 
 
 def augment(images: Tensor, generator: torch.Generator) -> Tensor:
-    """Flip half of the images; turn, scale and shift half of them a little. Bytes (N, 32, 32) in and out."""
+    """Flip half of the images; rotate, scale and shift half of them a little. Bytes (N, 32, 32) in and out."""
     n = len(images)
     draw = torch.rand(6, n, generator=generator)
     still = draw[0] < 0.5
@@ -83,19 +84,19 @@ def augment(images: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def inputs(images: Tensor, size: int = 500) -> Iterator[Tensor]:
-    """All images in order, as model inputs."""
+    """Yield all images in order, as model inputs."""
     return (as_input(part) for part in images.split(size))
 
 
 @torch.no_grad()
 def wrong(model: SmallResNet, images: Tensor, labels: Tensor) -> Tensor:
-    """Which images the model gets wrong, (N,) of bools."""
+    """Return which images the model gets wrong, (N,) of bools."""
     model.eval()
     return torch.cat([model(x).argmax(1) for x in inputs(images)]) != labels
 
 
 def train(images: Tensor, labels: Tensor, epochs: int, seed: int) -> SmallResNet:
-    """SGD with Nesterov momentum, a short warm-up, then a cosine to zero."""
+    """Train by SGD with Nesterov momentum, a short warm-up, then a cosine to zero."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
     model = small_resnet().to(memory_format=torch.channels_last)
@@ -150,7 +151,7 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("/usr/share/datasets/fashion-mnist"), metavar="DIR")
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--holdout", type=int, default=0, metavar="N", help="validate on the last N train images")
+    parser.add_argument("--holdout", type=int, default=0, metavar="N", help="validate on the last N training images")
     args = parser.parse_args()
 
     images = F.pad(torch.tensor(read_idx(args.data / "train-images-idx3-ubyte")), [2] * 4)  # (60000, 32, 32)
@@ -167,7 +168,7 @@ def main() -> None:
     with np.load(TEST_SET) as test:
         mistakes = wrong(model, F.pad(torch.tensor(test["images"]), [2] * 4), torch.tensor(test["labels"]).long())
     metadata = {
-        "data": "Fashion-MNIST, 60,000 train images",
+        "data": "Fashion-MNIST, 60,000 training images",
         "test_error": f"{100 * mistakes.double().mean():.2f}",
         "test_error_first_2000": f"{100 * mistakes[:2000].double().mean():.2f}",
         "gate": f"{calibrate_gate(model, inputs(images[-5000:])):.2f}",

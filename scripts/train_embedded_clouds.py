@@ -1,11 +1,12 @@
-"""Train the small PointNet that `src/ctta/assets` ships, on generated solids. Needs nothing from outside.
+"""Train the small PointNet that `src/ctta/assets` ships, on generated solids. No data are needed.
 
     python scripts/train_embedded_clouds.py
 
-The recipe is plain on purpose. Small turns, scales and shifts are the only augmentation, and half of the clouds stay as
-they are: the source model must not have seen a corruption, but test-time views turn and move clouds. Each step takes
-half of a cloud's points, to be quick. What is saved is a running mean of the weights, with BatchNorm statistics taken
-anew over whole train clouds. The gate is calibrated on solids of another seed, neither trained on nor reported.
+The recipe is plain on purpose. Small rotations, scalings and shifts are the only augmentation, and half of the point
+clouds are not augmented: the source model must not have seen a corruption, but test-time augmentation rotates and moves
+point clouds. Each step uses half of the points, to save time. The saved weights are an exponential moving average, with
+BatchNorm statistics computed again over whole training point clouds. The augmentation threshold ("gate") is calibrated
+on solids of another seed, which are neither trained on nor reported.
 """
 
 from __future__ import annotations
@@ -40,14 +41,14 @@ def clouds(count: int, seed: int) -> tuple[Tensor, Tensor]:
 
 
 def augment(x: Tensor, random: Randomness) -> Tensor:
-    """Half of the points; half of the clouds are turned, scaled and moved a little."""
+    """Take half of the points; rotate, scale and shift half of the point clouds a little."""
     x = x[:, torch.randperm(x.shape[1])[: x.shape[1] // 2]]
     still = random.uniform(0, 1, len(x)) < 0.5
     return torch.where(still[:, None, None], x, VIEWS(x, random))
 
 
 def train(x: Tensor, y: Tensor, epochs: int, seed: int) -> nn.Module:
-    """Adam, the learning rate up and down once."""
+    """Train by AdamW with one cycle of the learning rate."""
     torch.manual_seed(seed)
     model = small_pointnet(len(SOLIDS))
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=WEIGHT_DECAY)
@@ -76,9 +77,9 @@ def train(x: Tensor, y: Tensor, epochs: int, seed: int) -> nn.Module:
 
 @torch.no_grad()
 def error(model: nn.Module, x: Tensor, y: Tensor) -> float:
-    """In percent."""
-    answers = torch.cat([model(part).argmax(1) for part in x.split(BATCH)])
-    return 100 * (answers != y).double().mean().item()
+    """Return the error in percent."""
+    predictions = torch.cat([model(part).argmax(1) for part in x.split(BATCH)])
+    return 100 * (predictions != y).double().mean().item()
 
 
 def main() -> None:

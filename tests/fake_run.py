@@ -106,7 +106,7 @@ def _run(cells: tuple[Cell, ...], domains: tuple[str, ...], batches: int, size: 
             "domains": [[name, 5] for name in domains],
             "images": batches * size,
             "batch": size,
-            "boundaries": "told",
+            "boundaries": "known",
             "classes": list(classes),
         },
         cells=cells,

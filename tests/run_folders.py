@@ -40,7 +40,7 @@ class TinyRun:
         images: int | None = 20,
     ) -> None:
         self.folder = RunFolder(path)
-        self.stream = {"dataset": "tiny-c", "images": images, "batch": 10, "boundaries": "told"}
+        self.stream = {"dataset": "tiny-c", "images": images, "batch": 10, "boundaries": "known"}
         self.stream |= {"protocol": protocol} if protocol else {}
         self.domains = domains
         self.cells: list[Cell] = []

@@ -18,6 +18,7 @@ from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import KINDS, PLAIN, Protocol, long_tail, of_one_size, places, spread, take_turns
 from ctta.data.stream import Stream, to_tensor
 from ctta.experiments import experiment as experiments
+from ctta.experiments.sections import override
 
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"label_shift": {"ratio": 4.0}, "segments": {"longest": 2}, "recurring": {"rounds": 3}}
@@ -368,7 +369,7 @@ def test_the_protocol_decides_the_identity():
     assert plain.identity() == experiments.make({"protocol": {"kind": "continual"}}).identity()
     others = [{"kind": "recurring"}, {"kind": "recurring", "rounds": 3}, {"kind": "continual", "order": 1}]
     assert len({plain.identity(), *(experiments.make({"protocol": one}).identity() for one in others)}) == 4
-    changed = experiments.override({}, ["protocol.kind=recurring", "protocol.rounds=3"])
+    changed = override({}, ["protocol.kind=recurring", "protocol.rounds=3"])
     assert experiments.make(changed).protocol == KINDS["recurring"].make({"rounds": 3})
 
 

@@ -1,10 +1,9 @@
-"""Clean samples beside the stream: what is counted, and that the stream does not notice."""
+"""The error on clean samples after each segment: what is counted, and that it leaves the stream's records alone."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +17,8 @@ from ctta.data.stored import StoredDomain
 from ctta.experiments import experiment as experiments
 from ctta.experiments.clean_probe import CleanSamples, Measure
 from ctta.records.run_folder import RunFolder
-from ctta.running.runner import evaluate, execute
+from ctta.running.runner import evaluate
+from runs import run
 
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog"], "images": 60, "batch": 20},
@@ -30,21 +30,12 @@ SPEC = {
         {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01, "restore": 0.1},
     ],
 }
-CLEAN = SPEC | {"measure": {"clean": 30}}
-
-
-def run_all(path: Path, spec: dict, stop: int | None = None) -> RunFolder:
-    folder = RunFolder(path)
-    every = 1e9 if stop is None else 0.0
-    for count, _ in enumerate(execute(experiments.make(spec), folder, checkpoint_seconds=every)):
-        if count == stop:
-            break
-    return folder
+CLEAN = SPEC | {"measure": {"clean_samples": 30}}
 
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    return run_all(tmp_path_factory.mktemp("measured"), CLEAN)
+    return run(CLEAN, tmp_path_factory.mktemp("measured"))
 
 
 def records(folder: RunFolder) -> dict:
@@ -52,7 +43,7 @@ def records(folder: RunFolder) -> dict:
 
 
 class ByBrightness(nn.Module):
-    """Answers class 1 for bright images and class 0 for dark ones, whatever its norm layer learns."""
+    """Predicts class 1 for bright images and class 0 for dark ones, whatever its norm layer learns."""
 
     def __init__(self):
         super().__init__()
@@ -66,7 +57,7 @@ class ByBrightness(nn.Module):
 def test_counts_by_hand():
     images = np.zeros((6, 4, 4, 3), np.uint8)
     images[3:] = 255
-    domain = StoredDomain("clean", 0, images, np.array([0, 0, 1, 1, 1, 0]))  # rows 2 and 5 are answered wrongly
+    domain = StoredDomain("clean", 0, images, np.array([0, 0, 1, 1, 1, 0]))  # rows 2 and 5 are predicted wrongly
     whole = CleanSamples(domain, (np.array([0, 2, 4]), np.array([1, 3, 5])))
     assert whole.ask(TENT(ByBrightness())) == (6, 2, 2)
     assert CleanSamples(domain, (np.array([0, 1]),)).ask(TENT(ByBrightness())) == (2, 0, 0)
@@ -74,15 +65,15 @@ def test_counts_by_hand():
 
 def test_samples_are_spread_over_the_set_and_over_the_batches():
     data = Data(images=100, batch=4)
-    clean = Measure(clean=10).open(data, open_stream(data))
+    clean = Measure(clean_samples=10).open(data, open_stream(data))
     assert [rows.tolist() for rows in clean.batches] == [[0, 33, 66, 99], [11, 44, 77], [22, 55, 88]]
     assert clean.domain.name == "clean"
-    everything = Measure(clean=1000).open(data, open_stream(data))
+    everything = Measure(clean_samples=1000).open(data, open_stream(data))
     assert sorted(row for rows in everything.batches for row in rows) == list(range(100))
     assert Measure().open(data, open_stream(data)) is None
 
 
-def test_counts_are_where_a_stretch_ends(measured):
+def test_counts_are_at_the_end_of_each_segment(measured):
     for found in records(measured).values():
         assert [one.clean is not None for one in found] == [False, False, True] * 2
         assert all(one.clean[0] == 30 for one in found[2::3])
@@ -91,8 +82,8 @@ def test_counts_are_where_a_stretch_ends(measured):
     assert [one.clean[2] for one in tent[2::3]] == [one.clean[2] for one in source[2::3]], "the source does not move"
 
 
-def test_the_stream_does_not_notice(tmp_path, measured):
-    plain = records(run_all(tmp_path, SPEC))
+def test_the_records_are_those_of_a_run_without_it(tmp_path, measured):
+    plain = records(run(SPEC, tmp_path))
     for cell, found in records(measured).items():
         assert all(one.clean is None for one in plain[cell])
         assert all(replace(one, clean=None).same(other) for one, other in zip(found, plain[cell], strict=True)), cell
@@ -100,8 +91,8 @@ def test_the_stream_does_not_notice(tmp_path, measured):
 
 @pytest.mark.parametrize("stop", [8, 14, 20])
 def test_an_interrupted_run_has_the_same_counts(tmp_path, measured, stop):
-    broken = run_all(tmp_path, CLEAN, stop)
-    again = records(run_all(broken.path, CLEAN))
+    run(CLEAN, tmp_path, stop=stop)
+    again = records(run(CLEAN, tmp_path))
     for cell, found in records(measured).items():
         assert all(one.same(other) for one, other in zip(found, again[cell], strict=True)), cell
 
@@ -114,11 +105,11 @@ def test_old_records_have_no_counts(measured, tmp_path):
     assert [one.clean for one in RunFolder(tmp_path).records("old")] == [None] * 6
 
 
-def test_counts_are_the_adapters_own_answers():
+def test_counts_are_the_adapters_own_predictions():
     """Computed again outside the runner: the same stream, then predict and source on the same rows."""
     data = Data(domains=("fog",), images=40, batch=20)
     stream = open_stream(data)
-    clean = Measure(clean=40).open(data, stream)
+    clean = Measure(clean_samples=40).open(data, stream)
     *_, last = evaluate(TENT(experiments.make(SPEC).model.load(), lr=0.05), stream, clean=clean)
     adapter = TENT(experiments.make(SPEC).model.load(), lr=0.05)
     for batch in stream:
@@ -133,5 +124,5 @@ def test_counts_are_the_adapters_own_answers():
 
 def test_clean_samples_that_cannot_be_used(tmp_path):
     data = Data(dataset="modelnet40_c", path=str(tmp_path), domains=("uniform",))
-    with pytest.raises(InputError, match=r"measure\.clean: the clean samples cannot be read"):
-        Measure(clean=5).open(data, open_stream(Data(images=5)))
+    with pytest.raises(InputError, match=r"measure\.clean_samples: the clean samples cannot be read"):
+        Measure(clean_samples=5).open(data, open_stream(Data(images=5)))

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
+import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
-from ctta.base.errors import ConfigError
+from ctta.base.errors import ConfigError, StateError
+from ctta.core.execution import FAST, Execution
 from ctta.data.corruptions import PAPER
 from ctta.data.dataset import Data
 from ctta.data.datasets import DATASETS
 from ctta.experiments import experiment as experiments
-from ctta.experiments import sweep
-from ctta.training import learner as trainings
+from ctta.models import MODELS
+from runs import run
 
-ROOT = Path(__file__).parents[2]
 GOOD = {"data": {"images": 20, "batch": 10}, "methods": ["source", {"method": "dss", "views": 2}]}
 
 
@@ -49,20 +50,29 @@ def test_names_are_checked():
         experiments.make({"methods": ["dss", {"method": "dss", "views": 2}]})
 
 
-def test_labels_must_tell_rows_apart():
+def test_networks_are_run_fast_unless_the_section_says_otherwise():
+    assert experiments.make(GOOD).execution == FAST
+    assert experiments.make(GOOD | {"execution": {"precision": "bfloat16"}}).execution == FAST.replace(
+        precision="bfloat16"
+    )
+    careful = {"channels_last": False, "views_per_pass": 1, "parallel_passes": 1}
+    assert experiments.make(GOOD | {"execution": careful}).execution == Execution()
+    with pytest.raises(ConfigError, match="execution must be a mapping"):
+        experiments.make(GOOD | {"execution": "fast"})
+    with pytest.raises(ConfigError, match="'lanes' of Execution is now called 'parallel_passes'"):
+        experiments.make(GOOD | {"execution": {"lanes": 2}})
+
+
+def test_notes_are_a_list():
+    with pytest.raises(ConfigError, match=r"notes must be a list of texts\. Got 'one'\."):
+        experiments.make(GOOD | {"notes": "one"})
+
+
+def test_names_must_tell_rows_apart():
     with pytest.raises(ConfigError, match="nearly so"):
-        experiments.make({"methods": ["dss", {"method": "dss", "views": 2, "label": "dss!"}]})
+        experiments.make({"methods": ["dss", {"method": "dss", "views": 2, "name": "dss!"}]})
     with pytest.raises(ConfigError, match="needs a letter"):
-        experiments.make({"methods": [{"method": "dss", "label": "--"}]})
-
-
-def test_model_names_are_checked():
-    with pytest.raises(ConfigError, match=r"no model 'wrn28'. Did you mean 'wrn28_10'\?"):
-        experiments.make({"model": {"name": "wrn28"}})
-    with pytest.raises(ConfigError, match="belong together"):
-        experiments.make({"model": {"mean": [0.5, 0.5, 0.5]}})
-    with pytest.raises(ConfigError, match="needs its weights"):
-        experiments.make({"model": {"name": "wrn28_10"}}).model.load()
+        experiments.make({"methods": [{"method": "dss", "name": "--"}]})
 
 
 def test_source_data_are_asked_for_where_a_method_needs_them():
@@ -98,8 +108,8 @@ def test_defaults_and_cells():
     cells = made.cells((10, 3, 32, 32))
     assert [cell.cell for cell in cells] == ["source-s0", "source-s1", "dss-s0", "dss-s1"]
     assert cells[2].config["views"] == 2
-    assert cells[2].config["gate"] == 0.92
-    assert made.cells((10, 3, 224, 224))[2].config["gate"] == 0.1
+    assert cells[2].config["augmentation_threshold"] == 0.92
+    assert made.cells((10, 3, 224, 224))[2].config["augmentation_threshold"] == 0.1
 
 
 def test_identity_is_what_decides_the_numbers():
@@ -122,52 +132,15 @@ def test_the_paper_s_table_is_named_and_decides_no_number():
         experiments.make({**GOOD, "paper": 3})
 
 
-def test_overrides():
-    data = experiments.override(GOOD, ["data.images=7", "method.views=3", "seeds=[4, 5]", "data.domains=[fog]"])
-    made = experiments.make(data)
-    assert made.data.images == 7
-    assert made.seeds == (4, 5)
-    assert made.data.domains == ("fog",)
-    assert [method.fields for method in made.methods] == [{}, {"views": 3}]
-    lean = experiments.make(experiments.override(GOOD, ["method.preset=cifar100"]))
-    assert [method.preset for method in lean.methods] == ["cifar100", "cifar100"]
-    with pytest.raises(ConfigError, match=r"section\.field=value"):
-        experiments.override(GOOD, ["data.images"])
-
-
-def test_every_shipped_experiment_loads():
-    paths = [*ROOT.glob("experiments/**/*.yaml"), *ROOT.glob("src/ctta/assets/*.yaml")]
-    assert len(paths) >= 6
-    for path in paths:
-        if path.stem.startswith("train_"):
-            assert trainings.load(path).train.epochs
-        elif "grid" in (values := experiments.read_yaml(path)):
-            assert sweep.make(values).experiments
-        else:
-            assert experiments.make(values).cells((1, 3, 32, 32))
-
-
-def test_broken_files(tmp_path):
-    with pytest.raises(ConfigError, match="no file"):
-        experiments.load(tmp_path / "none.yaml")
-    path = tmp_path / "a.yaml"
-    path.write_text("data: [1, 2")
-    with pytest.raises(ConfigError, match="is not YAML"):
-        experiments.load(path)
-    path.write_text("- a")
-    with pytest.raises(ConfigError, match="must hold a mapping"):
-        experiments.load(path)
-
-
 def test_variants_of_presets():
     made = experiments.make(
-        {"methods": [{"method": "dss", "preset": "lean"}, {"method": "tent", "preset": "cifar100"}]}
+        {"methods": [{"method": "dss", "preset": "fast"}, {"method": "tent", "preset": "cifar100"}]}
     )
-    lean, tent = made.cells((1, 3, 32, 32))
-    assert (lean.preset, lean.config["views"], lean.config["draw"]) == ("cifar10+lean", 4, "sample")
+    fast, tent = made.cells((1, 3, 32, 32))
+    assert (fast.preset, fast.config["views"], fast.config["draw"]) == ("cifar10+fast", 4, "sample")
     assert tent.preset == "cifar100"
-    with pytest.raises(ConfigError, match=r"(?s)DSS has no preset 'len'.*TENT has no preset 'lean'"):
-        experiments.make({"methods": [{"method": "dss", "preset": "len"}, {"method": "tent", "preset": "lean"}]})
+    with pytest.raises(ConfigError, match=r"(?s)DSS has no preset 'fats'.*TENT has no preset 'fast'"):
+        experiments.make({"methods": [{"method": "dss", "preset": "fats"}, {"method": "tent", "preset": "fast"}]})
 
 
 def test_the_baseline_is_a_row_and_decides_no_record():
@@ -178,22 +151,69 @@ def test_the_baseline_is_a_row_and_decides_no_record():
         experiments.make(GOOD | {"baseline": "DS"})
 
 
-def test_what_is_measured_beside_the_stream():
-    made = experiments.make(GOOD | {"measure": {"clean": 50}})
-    assert made.measure.clean == 50
+def test_what_is_measured_in_addition():
+    made = experiments.make(GOOD | {"measure": {"clean_samples": 50}})
+    assert made.measure.clean_samples == 50
     assert made.identity() != experiments.make(GOOD).identity(), "the folder holds something else"
     assert experiments.make(GOOD | {"measure": {}}).identity() == experiments.make(GOOD).identity()
     with pytest.raises(ConfigError) as caught:
         experiments.make(
             {
                 "data": {"dataset": "cifar10_c", "path": "somewhere"},
-                "measure": {"clean": 50},
+                "measure": {"clean_samples": 50},
                 "methods": ["dsss"],
                 "baseline": 3,
             }
         )
     text = str(caught.value)
-    for words in ("measure: clean samples are to be asked, and CIFAR-10-C has none", "'dsss'", "no row 3"):
+    for words in ("measure: clean_samples needs clean samples, and CIFAR-10-C has none", "'dsss'", "no row 3"):
         assert words in text, text
-    with pytest.raises(ConfigError, match=r"measure: .*'clean' of Measure must be a whole number or none, at least 1"):
-        experiments.make(GOOD | {"measure": {"clean": 0}})
+    with pytest.raises(
+        ConfigError, match=r"measure: .*'clean_samples' of Measure must be a whole number or none, at least 1"
+    ):
+        experiments.make(GOOD | {"measure": {"clean_samples": 0}})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"data": {"boundaries": "told"}}, "'told' is now called 'known'."),
+        ({"data": {"boundaries": "hidden"}}, "'hidden' is now called 'unknown'."),
+        ({"measure": {"clean": 5}}, "The field 'clean' of Measure is now called 'clean_samples'."),
+        ({"methods": [{"method": "dss", "label": "mine"}]}, "methods: 'label' is now called 'name'."),
+        ({"over": ["data.batch"]}, "There is no section 'over'. It is now called 'average_over'."),
+    ],
+)
+def test_former_words_are_named(values, message):
+    with pytest.raises(ConfigError) as caught:
+        experiments.make(GOOD | values)
+    (line,) = str(caught.value).splitlines()
+    assert line.endswith(message)
+
+
+def weights_spec(path, weights):
+    images = np.random.default_rng(0).integers(0, 256, (20, 32, 32, 3), dtype=np.uint8)
+    np.savez(path, images=images, labels=np.arange(20) % 10)
+    return {
+        "data": {"dataset": "arrays", "path": str(path), "domains": ["fog"], "batch": 10},
+        "model": {"name": "cifar_resnet20", "weights": str(weights)},
+        "methods": ["source"],
+    }
+
+
+def test_other_content_is_another_experiment_and_another_place_is_not(tmp_path):
+    torch.manual_seed(0)
+    model = MODELS["cifar_resnet20"].build()
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    spec = weights_spec(tmp_path / "a.npz", tmp_path / "w.safetensors")
+    run(spec, tmp_path / "run")
+    (tmp_path / "there").mkdir()
+    (tmp_path / "w.safetensors").rename(tmp_path / "there" / "other.safetensors")
+    (tmp_path / "a.npz").rename(tmp_path / "there" / "b.npz")
+    moved = weights_spec(tmp_path / "there" / "b.npz", tmp_path / "there" / "other.safetensors")
+    run(moved, tmp_path / "run")
+    with torch.no_grad():
+        next(model.parameters()).view(-1)[0] += 1e-3
+    save_file(model.state_dict(), tmp_path / "there" / "other.safetensors")
+    with pytest.raises(StateError, match=r"files\.weights was '\w{16}', is '\w{16}'"):
+        run(moved, tmp_path / "run")

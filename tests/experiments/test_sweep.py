@@ -7,7 +7,6 @@ import pytest
 from ctta import ConfigError
 from ctta.experiments import experiment as experiments
 from ctta.experiments import sweep
-from ctta.experiments.check import check
 
 BASE = {
     "data": {"domains": ["fog"], "images": 20, "batch": 10},
@@ -18,7 +17,9 @@ BASE = {
 
 def test_the_points_are_the_product_of_the_axes():
     grid = {"method.temperature": [0.2, 1.0], "data.batch": [5, 10], "protocol.order": [0, 1, 2]}
-    made = sweep.make(BASE | {"protocol": {"kind": "continual"}, "grid": grid, "over": ["protocol.order"]}, "mine")
+    made = sweep.make(
+        BASE | {"protocol": {"kind": "continual"}, "grid": grid, "average_over": ["protocol.order"]}, "mine"
+    )
     assert len(made.experiments) == 12
     assert made.head.over == ("protocol.order",)
     assert list(made.head.points)[:2] == ["temperature-0.2_batch-5_order-0", "temperature-0.2_batch-5_order-1"]
@@ -62,7 +63,7 @@ def test_all_mistakes_of_all_points_are_listed_each_once():
             "seeds": 3,
             "model.weights": [],
         },
-        "over": ["data.batch", "data.bach"],
+        "average_over": ["data.batch", "data.bach"],
     }
     with pytest.raises(ConfigError) as caught:
         sweep.make(values)
@@ -72,7 +73,7 @@ def test_all_mistakes_of_all_points_are_listed_each_once():
         "there is no section 'dat'. Did you mean 'data'?",
         "grid: seeds must have a list of values, at least one. Got 3.",
         "grid: model.weights must have a list of values, at least one. Got [].",
-        "over: there is no axis 'data.bach'. Did you mean 'data.batch'?",
+        "average_over: no axis is called 'data.bach'. Did you mean 'data.batch'?",
         "Did you mean 'severity'?",
         "The field 'batch' of Data must be a whole number, at least 1. Got -1 instead.",
         "Did you mean 'dss'?",
@@ -100,27 +101,11 @@ def test_one_experiment_is_no_sweep():
     with pytest.raises(ConfigError, match="this is a sweep of experiments"):
         experiments.make(BASE | {"grid": {"data.batch": [1]}})
     with pytest.raises(ConfigError, match="there is no grid"):
-        experiments.make(BASE | {"over": ["data.batch"]})
+        experiments.make(BASE | {"average_over": ["data.batch"]})
     with pytest.raises(ConfigError, match="Did you mean 'grid'"):
         experiments.make(BASE | {"gird": {}})
 
 
-def test_an_override_reaches_the_methods_that_run_by_default():
-    values = experiments.override({}, ["method.temperature=0.5"])
-    fields = {method.method: method.fields for method in experiments.make(values).methods}
-    assert fields["dss"] == {"temperature": 0.5}
-    assert fields["source"] == {}
-    assert experiments.override({"grid": {}}, ["grid.data.batch=[1, 2]"]) == {"grid": {"data.batch": [1, 2]}}
-
-
-def test_check_looks_at_every_kind_of_point_once():
-    grid = {"data.batch": [5, 10], "protocol.order": [0, 1], "method.lr": [0.1, 0.2, -1]}
-    found = list(check(BASE | {"protocol": {"kind": "continual"}, "grid": grid}))
-    texts = [finding.text for finding in found]
-    assert texts[0] == "12 points, 2 x 2 x 3: data.batch, protocol.order, method.lr"
-    assert sum("'lr' of DSSConfig" in text for text in texts) == 1
-    assert [text.split(", each")[0] for text in texts if "batches of up to" in text] == [
-        "Fashion-MNIST (embedded): 1 domain, 4 batches of up to 5",
-        "Fashion-MNIST (embedded): 1 domain, 2 batches of up to 10",
-    ]
-    assert sum(text.startswith("dss-s0") for text in texts) == 1
+def test_the_former_word_is_named():
+    with pytest.raises(ConfigError, match=r"^There is no section 'over'\. It is now called 'average_over'\.$"):
+        sweep.make(BASE | {"grid": {"data.batch": [1]}, "over": ["data.batch"]})

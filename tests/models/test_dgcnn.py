@@ -14,7 +14,8 @@ from torch import Tensor, nn
 import ctta
 from ctta import models
 from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, largest_places, neighbours
-from ctta.training.learner import make, train
+from ctta.training.learner import train
+from ctta.training.recipe import make
 
 
 class PlainDGCNN(DGCNN):

@@ -21,9 +21,10 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 import ctta
+import tiny
 from ctta.base.errors import ConfigError, InputError, ModelError
 from ctta.models import MODELS, load
-from ctta.models.load import find
+from ctta.models.load import find, weights_hash
 from ctta.models.weights import read_state, rename, sha256, short
 from needs import DATA
 
@@ -392,3 +393,11 @@ def test_public_weights_are_as_good_as_published(name: str, file: str, images: s
     assert error == pytest.approx(expected, abs=3)
     with pytest.raises(ModelError, match=f"belongs to '{name}'"):
         load("wrn28_10", weights=weights)
+
+
+def test_the_hash_of_a_model() -> None:
+    one, two = tiny.network(), tiny.network()
+    assert weights_hash(one) == weights_hash(two)
+    two[1].running_mean[0] += 1e-6
+    assert weights_hash(one) != weights_hash(two)
+    assert weights_hash(one.to(torch.bfloat16)) != weights_hash(tiny.network())

@@ -93,7 +93,7 @@ def test_a_method_that_selects_says_what(tmp_path, model, photos):
 
 
 def test_a_method_can_look_for_changes_of_domain_itself(tmp_path, model, photos):
-    for detect, word in ((True, "detected"), (False, "hidden")):
+    for detect, word in ((True, "detected"), (False, "unknown")):
         plan = plan_adaptation(model, photos, method="bn_adapt", batch=5, detect=detect)
         drain(plan, tmp_path / "p.csv", tmp_path / "run", force=True)
         folder = RunFolder(tmp_path / "run")

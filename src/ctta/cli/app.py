@@ -43,6 +43,7 @@ from ctta.experiments import check as checks
 from ctta.experiments import experiment as experiments
 from ctta.experiments import sweep
 from ctta.experiments.experiment import Experiment
+from ctta.experiments.sections import read_yaml
 from ctta.methods import METHODS
 from ctta.models import MODELS
 from ctta.records.run_folder import RunFolder
@@ -55,6 +56,7 @@ from ctta.report.tables import sweep as overview
 from ctta.running import engines, runner
 from ctta.running.adapt_folder import plan_adaptation
 from ctta.training import learner as trainer
+from ctta.training import recipe
 
 app = typer.Typer(
     name="ctta",
@@ -121,7 +123,7 @@ def run(
         raise ConfigError("--workers and --threads belong to an engine. Add --engine local or --engine ray.")
     if engine != "ray" and address != "auto":
         raise ConfigError("--address is that of a Ray cluster. Add --engine ray, or leave it out.")
-    values = experiments.read_yaml(experiment, change or [])
+    values = read_yaml(experiment, change or [])
     command = shlex.join(["ctta", *sys.argv[1:]])
     if "grid" in values:
         swept = sweep.make(values, experiment.stem, command)
@@ -255,7 +257,7 @@ def train(
     checkpoint_seconds: Every = 30.0,
 ) -> None:
     """Train a source model where none can be had. Stopped or killed, the same command goes on where it was."""
-    training = trainer.load(settings, change or [])
+    training = recipe.load(settings, change or [])
     console, last = Console(stderr=True), None
     try:
         with _bar(console, quiet) as bar:
@@ -351,7 +353,7 @@ def check(
     """Look at everything before hours are spent: settings, files, model, every method on a batch, the source error."""
     console, problems = Console(), 0
     styles = {"fact": "", "remark": "[yellow]note:[/] ", "problem": "[bold red]problem:[/] "}
-    for found in checks.check(experiments.read_yaml(experiment, change or [])):
+    for found in checks.check(read_yaml(experiment, change or [])):
         problems += found.kind == "problem"
         console.print(f"{found.about:<9}{styles[found.kind]}{_escape(found.text)}", soft_wrap=True, highlight=False)
     rest = shlex.join([str(experiment), *(word for one in change or [] for word in ("--set", one))])

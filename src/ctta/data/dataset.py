@@ -56,8 +56,10 @@ class Data(Config):
     jpeg: bool | None = setting(
         None, "Whether corrupted pictures go through JPEG, as the public ones did; with ImageNet's constants they do."
     )
-    boundaries: Literal["told", "hidden", "detected"] = setting(
-        "told", "Whether a method is told where a domain starts, is not, or detects it from its inputs."
+    boundaries: Literal["known", "unknown", "detected"] = setting(
+        "known",
+        "Whether methods know where a domain starts, do not know it, or detect it from their inputs.",
+        renamed={"told": "known", "hidden": "unknown"},
     )
     cache: str | None = setting(None, "A folder that keeps corrupted samples; made anew without it.")
 

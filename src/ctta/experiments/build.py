@@ -1,4 +1,4 @@
-"""Build what an experiment names: the adapter of a method and its source data."""
+"""Build the adapter of a method run, and its batches of source data."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from ctta.records.run_folder import Cell
 
 
 def make_adapter(cell: Cell, model: nn.Module, execution: Execution | None = None, *, detects: bool = False) -> Adapter:
-    """The method of a cell on a source model; `detects` says whether it looks for boundaries itself."""
+    """Build the method of a run on a source model; `detects`: it detects domain boundaries itself."""
     kind, config = METHODS[cell.method], METHODS[cell.method].config_type.make(cell.config)
     return kind(model, config, seed=cell.seed, execution=execution, boundaries="detected" if detects else "known")
 
 
 def source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:
-    """Clean source data with their labels, where the model is."""
+    """Yield clean source data with their labels, on the device of the model."""
     device, _ = adapter.placement
     for batch in open_stream(data):
         yield batch.x.to(device), batch.y.to(device)

@@ -1,8 +1,8 @@
-"""What a method still knows of the world it comes from: its answers on clean samples after each stretch, on request.
+"""Measure forgetting: the error on clean samples after each segment of the stream, on request.
 
-The samples are those of the stream before their corruption, spread evenly over them. The adapter is asked by `predict`,
-which learns nothing, changes nothing and draws no randomness that the stream needs: a run with this measurement has the
-records of one without it, and the counts beside them. Its time is not counted.
+The samples are those of the stream before their corruption, spread evenly over them. They are evaluated by `predict`,
+which changes no state and draws no randomness of the stream: the records are those of a run without this measurement,
+plus the counts. Its time is not counted.
 """
 
 from __future__ import annotations
@@ -22,35 +22,34 @@ from ctta.data.stream import Domain, Labels, Rows, Stream, answer, to_tensor
 
 @dataclass(frozen=True)
 class Measure(Config):
-    """What is measured beside the stream."""
+    """What is measured in addition to the error on the stream."""
 
-    clean: int | None = setting(
-        None, "Clean samples that are asked after each stretch, at most all of a domain; none without it.", low=1
+    clean_samples: int | None = setting(
+        None, "Number of clean samples that are evaluated after each segment; none by default.", low=1, was="clean"
     )
 
     def problems(self, data: Data) -> list[str]:
-        """What is wrong with it for these data."""
+        """List what is wrong with it for these data."""
         dataset = DATASETS.get(data.dataset)
-        if self.clean is None or dataset is None or dataset.holds == "clean":
+        if self.clean_samples is None or dataset is None or dataset.holds == "clean":
             return []
         return [
-            f"clean samples are to be asked, and {dataset.title} has none. Leave 'clean' out, or use data that are "
+            f"clean_samples needs clean samples, and {dataset.title} has none. Leave it out, or use data that are "
             "corrupted on the fly, such as 'arrays'."
         ]
 
     def open(self, data: Data, stream: Stream) -> CleanSamples | None:
-        """The clean samples of a stream's data; none where they are not asked for."""
-        if self.clean is None:
+        """Open the clean samples of a stream's data; None if they are not wanted."""
+        if self.clean_samples is None:
             return None
         try:
             (domain,) = DATASETS[data.dataset].open(data, ((CLEAN, 0),)).domains
         except InputError as error:
-            raise InputError(f"measure.clean: the clean samples cannot be read. {error}") from error
+            raise InputError(f"measure.clean_samples: the clean samples cannot be read. {error}") from error
         if (domain.labels < 0).any():
-            raise InputError("measure.clean: the clean samples have no labels. Leave it out.")
-        n = min(self.clean, len(domain))
-        rows = np.linspace(0, len(domain) - 1, n).round().astype(np.int64)
-        count = -(-n // stream.batch)
+            raise InputError("measure.clean_samples: the clean samples have no labels. Leave it out.")
+        rows = evenly_spaced(len(domain), self.clean_samples)
+        count = -(-len(rows) // stream.batch)
         return CleanSamples(domain, tuple(rows[start::count] for start in range(count)), stream.scored)
 
 
@@ -63,16 +62,23 @@ class CleanSamples:
     scored: tuple[int, ...] = ()
 
     def ask(self, adapter: Adapter) -> tuple[int, int, int]:
-        """How many there are, how many the adapter has wrong, and how many the unadapted model has."""
+        """Count the samples, those that the adapter gets wrong, and those that the unadapted model gets wrong."""
         device, _ = adapter.placement
         n, wrong, source_wrong = 0, 0, 0
         for rows in self.batches:
             samples, labels = self.domain.load(rows)
             x = to_tensor(samples).to(device)
             n += len(rows)
-            wrong += self._wrong(adapter.predict(x), labels)
-            source_wrong += self._wrong(adapter.source(x), labels)
+            wrong += count_wrong(adapter.predict(x), labels, self.scored)
+            source_wrong += count_wrong(adapter.source(x), labels, self.scored)
         return n, wrong, source_wrong
 
-    def _wrong(self, logits: Tensor, labels: Labels) -> int:
-        return int((answer(logits, self.scored).cpu().numpy() != labels).sum())
+
+def evenly_spaced(count: int, most: int) -> Rows:
+    """Return at most so many of `count` rows, evenly spaced from the first to the last."""
+    return np.linspace(0, count - 1, min(most, count)).round().astype(np.int64)
+
+
+def count_wrong(logits: Tensor, labels: Labels, scored: tuple[int, ...]) -> int:
+    """Count the wrong predictions among the scored classes; all classes if none is named."""
+    return int((answer(logits, scored).cpu().numpy() != labels).sum())

@@ -1,8 +1,8 @@
-"""Whether a run can be trusted: the source model's error against the one that is expected of it.
+"""Compare the source model's error with its expected error, to tell whether a run is valid.
 
-The error is measured once, on a sample: of the clean images where the data set has them, else over the domains of the
-run. What is expected is what the user says, `model.expected_error`, or what is known of public weights: their error on
-clean images of the same size and classes, or over the paper's fifteen corruptions at severity 5.
+The error is measured once, on up to 500 samples: clean ones if the data set has them, else those of the run's domains.
+The expected error is `model.expected_error` or, for known public weights, their published error on clean images of the
+same size and classes, or over the paper's fifteen corruptions at severity 5.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from ctta.base.errors import InputError
 from ctta.data.corruptions import PAPER
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS
-from ctta.data.stream import Stream, answer, to_tensor
-from ctta.experiments.experiment import Model
+from ctta.data.stream import Stream, to_tensor
+from ctta.experiments.clean_probe import count_wrong, evenly_spaced
+from ctta.experiments.source_model import Model
 from ctta.models import MODELS, Checkpoint, identify
 
 SAMPLES = 500  # at most
-DEVIATIONS = 2  # standard deviations of the sample's error that chance is allowed
+DEVIATIONS = 2  # allowed sampling error, in standard deviations
 
 
 @dataclass(frozen=True)
 class SourceError:
-    """The source model's error on a sample."""
+    """The measured error of the source model."""
 
     error: float  # percent
     samples: int
@@ -43,14 +44,14 @@ class SourceError:
 
 @dataclass(frozen=True)
 class Expected:
-    """What the source error should be."""
+    """The error that the source model should have."""
 
     error: float  # percent
     why: str
 
     def off(self, found: SourceError, tolerance: float) -> str:
-        """How far off it is, in words; empty if it is not."""
-        likely = min(max(self.error, 1.0), 99.0)  # nothing is so sure that chance has no part in it
+        """Describe a difference that is too large; empty if there is none."""
+        likely = min(max(self.error, 1.0), 99.0)  # an expected error of 0 or 100 % leaves room for chance, too
         room = tolerance + DEVIATIONS * math.sqrt(likely * (100 - likely) / found.samples)
         if abs(found.error - self.error) <= room:
             return ""
@@ -58,28 +59,27 @@ class Expected:
 
 
 def measure(data: Data, stream: Stream, model: nn.Module) -> SourceError | None:
-    """The source error on samples spread evenly over clean images, or over the domains; none without labels."""
+    """Measure the source error on samples spread evenly over clean data or over the domains; None without labels."""
     dataset = DATASETS[data.dataset]
     domains, clean = stream.domains, False
     if dataset.holds == "clean":
-        with suppress(InputError):  # a stored set may lack its clean part
+        with suppress(InputError):  # a stored data set may lack its clean samples
             domains, clean = dataset.open(data, ((CLEAN, 0),)).domains, True
     wrong = samples = 0
     for domain in domains:
-        n = min(len(domain), max(1, SAMPLES // len(domains)))
-        rows = np.linspace(0, len(domain) - 1, n).round().astype(np.int64)
-        for part in np.array_split(rows, -(-n // stream.batch)):
+        rows = evenly_spaced(len(domain), max(1, SAMPLES // len(domains)))
+        for part in np.array_split(rows, -(-len(rows) // stream.batch)):
             images, labels = domain.load(part)
-            with torch.no_grad():
-                answers = answer(model(to_tensor(images)), stream.scored).numpy()
             if (labels < 0).any():
                 return None
-            wrong, samples = wrong + int((answers != labels).sum()), samples + len(labels)
+            with torch.no_grad():
+                wrong += count_wrong(model(to_tensor(images)), labels, stream.scored)
+            samples += len(labels)
     return SourceError(100 * wrong / samples, samples, "clean" if clean else "domains")
 
 
 def expected(model: Model, data: Data, stream: Stream, pixels: int) -> Expected | None:
-    """What is known of the source error before it is measured."""
+    """Return the expected source error, if it is given or known."""
     if model.expected_error is not None:
         return Expected(model.expected_error, "model.expected_error")
     known, name = known_weights(model), "small_resnet" if model.name == "embedded" else model.name
@@ -95,7 +95,7 @@ def expected(model: Model, data: Data, stream: Stream, pixels: int) -> Expected 
 
 
 def known_weights(model: Model) -> Checkpoint | None:
-    """The public weights that the model has, if they are known."""
+    """Return the entry of the model's weights, if they are known public ones."""
     if model.factory is not None or model.name is None:
         return None
     if model.name == "embedded":
@@ -104,7 +104,7 @@ def known_weights(model: Model) -> Checkpoint | None:
 
 
 def scorable(stream: Stream, classes: int) -> None:
-    """Refuse a model that lacks the logits that count."""
+    """Refuse a model that has fewer logits than the data are scored on."""
     if stream.scored and max(stream.scored) >= classes:
         raise InputError(
             f"The data are scored on logits up to {max(stream.scored)}, and the model has {classes} classes. Give a "
@@ -113,7 +113,7 @@ def scorable(stream: Stream, classes: int) -> None:
 
 
 def beyond(stream: Stream, classes: int) -> str:
-    """That labels lie beyond the model's classes, in words; empty if none does."""
+    """Report that labels lie beyond the model's classes; empty if none does."""
     highest = max(int(domain.labels.max()) for domain in stream.domains)
     if highest < classes:
         return ""

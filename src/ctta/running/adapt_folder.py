@@ -220,7 +220,7 @@ class _Report:
             "domains": [[DOMAIN, 0]],
             "images": len(plan.samples),
             "batch": plan.batch,
-            "boundaries": "hidden" if plan.adapter.drift is None else "detected",
+            "boundaries": "unknown" if plan.adapter.drift is None else "detected",
             "classes": list(plan.classes),
         }
         identity = hashlib.sha256(json.dumps([about, asdict(plan.cell)], sort_keys=True).encode()).hexdigest()[:16]

@@ -168,7 +168,7 @@ def run_cell(opened: Opened, cell: Cell, *, checkpoint_seconds: float = 30.0) ->
     elif experiment.source is not None:
         adapter.prepare(source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
-    tell = boundaries == "told"
+    tell = boundaries == "known"
     clean = experiment.measure.open(experiment.data, stream)
     last_save = time.monotonic()
     with folder.records_path(cell.cell).open("a") as file:

@@ -1,9 +1,9 @@
-"""Standard training augmentation. Every sample has draws of its own, all of them from `random`.
+"""Standard training augmentation, drawn independently for each sample from `random`.
 
-images up to 64 px   4 black pixels around, a random crop of the old size
-larger images        a random part, 8 % of the area or more, resized
-images               mirrored, half of them
-clouds               turned about the up axis (y), scaled, moved, each point jittered
+images up to 64 px   zero padding by 4 pixels, then a random crop of the original size
+larger images        a random resized crop of at least 8 % of the area
+all images           a horizontal flip with probability 0.5
+point clouds         rotation about the vertical axis (y), scaling, translation, jitter of each point
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from torch import Tensor
 from ctta.base.errors import InputError
 from ctta.base.image_size import is_large
 from ctta.base.randomness import Randomness
+from ctta.core.views import images
 from ctta.core.views.clouds import rotation
 
 PAD = 4  # pixels on each side
 AREA = (0.08, 1.0)  # of the image
 RATIO = (3 / 4, 4 / 3)  # width to height
 SCALE = (0.8, 1.25)
-MOVE = 0.1  # either way, along each axis; the longest side of a cloud is 2
-JITTER, JITTER_LIMIT = 0.01, 0.05  # standard deviation, and the farthest that a point goes
+MOVE = 0.1  # at most, along each axis; the longest side of a point cloud is 2
+JITTER, JITTER_LIMIT = 0.01, 0.05  # standard deviation, and the largest displacement of a point
 
 
 def augment(x: Tensor, random: Randomness, *, flip: bool = True) -> Tensor:
-    """Images (N, C, H, W) or clouds (N, P, 3), altered; `flip` says whether a mirrored image means the same."""
+    """Augment images (N, C, H, W) or point clouds (N, P, 3); `flip` allows horizontal flips of images."""
     if x.dim() == 3:
         return _clouds(x, random)
     x = _parts(x, random) if is_large(*x.shape[2:]) else _shifts(x, random)
-    return mirror(x, _draw(x, random, 0, 1) < 0.5) if flip else x
+    return images.flip(x, _draw(x, random, 0, 1) < 0.5) if flip else x
 
 
 def draw_points(x: Tensor, count: int, random: Randomness) -> Tensor:
-    """`count` points of each cloud (N, P, 3), without replacement; all where there are fewer."""
+    """Draw `count` points of each point cloud (N, P, 3) without replacement; all points if there are fewer."""
     if x.dim() != 3:
-        raise InputError(f"Points can be drawn of clouds (N, P, 3) alone. Got a batch of shape {tuple(x.shape)}.")
+        raise InputError(f"Points can be drawn only from point clouds (N, P, 3). Got the shape {tuple(x.shape)}.")
     order = random.uniform(0, 1, len(x) * x.shape[1]).view(len(x), -1).argsort(1)[:, :count]
     return x.gather(1, order.to(x.device)[..., None].expand(-1, -1, 3))
 
 
 def shift(x: Tensor, offsets: Tensor) -> Tensor:
-    """The crop of the padded image that starts at `offsets` (N, 2), row and column; (PAD, PAD) is the image itself."""
+    """Crop the padded image at `offsets` (N, 2), row and column; (PAD, PAD) returns the image itself."""
     padded = F.pad(x, [PAD] * 4)
     rows = offsets[:, 0, None] + torch.arange(x.shape[2], device=x.device)  # (N, H)
     columns = offsets[:, 1, None] + torch.arange(x.shape[3], device=x.device)  # (N, W)
@@ -53,15 +54,10 @@ def shift(x: Tensor, offsets: Tensor) -> Tensor:
 
 
 def part(x: Tensor, size: Tensor, centre: Tensor) -> Tensor:
-    """The part of each image with `size` (N, 2), width and height in shares, around `centre` (N, 2) in [-1, 1]."""
+    """Crop and resize: `size` (N, 2) is width and height as fractions, `centre` (N, 2) lies in [-1, 1]."""
     matrix = torch.cat([torch.diag_embed(size), centre[:, :, None]], 2)  # (N, 2, 3)
     grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
     return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
-
-
-def mirror(x: Tensor, which: Tensor) -> Tensor:
-    """Images where `which` (N,) is set are mirrored."""
-    return torch.where(which[:, None, None, None], x.flip(3), x)
 
 
 def _shifts(x: Tensor, random: Randomness) -> Tensor:
@@ -87,5 +83,5 @@ def _clouds(x: Tensor, random: Randomness) -> Tensor:
 
 
 def _draw(x: Tensor, random: Randomness, low: float, high: float) -> Tensor:
-    """One number a sample."""
+    """Draw one number per sample."""
     return random.uniform(low, high, len(x)).to(x)

@@ -103,7 +103,7 @@ def test_names_of_domains_that_come_again_or_in_several_severities(tmp_path: Pat
 
 def test_caption(run: TinyRun) -> None:
     caption = run.add("tent", [1] * 4).table().caption()
-    assert "Domain boundaries told." in caption
+    assert "Domain boundaries known." in caption
     assert "20 images a domain." in caption
     assert "seeds" not in caption
 
@@ -112,7 +112,7 @@ def test_csv(run: TinyRun) -> None:
     table = run.add("tent", [1, 2, 3, 3]).add("dss", [1, 1, 2, 2]).add("dss", [2, 2, 4, 4], seed=1).table()
     first, second = csv.DictReader(io.StringIO(tables.to_csv(table)))
     assert (first["label"], first["gaussian_noise"], first["fog"], first["mean"]) == ("TENT", "15.0", "30.0", "22.5")
-    assert (first["mean sd"], first["status"], first["boundaries"]) == ("", "complete", "told")
+    assert (first["mean sd"], first["status"], first["boundaries"]) == ("", "complete", "known")
     assert (second["seeds"], second["mean"], second["mean sd"]) == ("0 1", "22.5", "10.61")
     assert (second["seconds_per_batch"], second["images_per_second"], second["peak_memory_mb"]) == ("0.5", "20", "64")
 

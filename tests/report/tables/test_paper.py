@@ -160,10 +160,10 @@ def write(
     for label in wrong:
         method = label.lower().split()[0]
         said = (fields or {}).get(label, {})
-        methods.append({"method": method, "label": label, "preset": None, "fields": said})
+        methods.append({"method": method, "name": label, "preset": None, "fields": said})
         preset = "cifar10" + ("+lean" if "lean" in label else "")
         cells += [Cell(f"{label}-s{seed}", method, label, seed, preset, said) for seed in (0, 1)]
-    about = {"dataset": dataset, "images": images, "batch": 200, "boundaries": "told", **stream}
+    about = {"dataset": dataset, "images": images, "batch": 200, "boundaries": "known", **stream}
     about["domains"] = [[name, 5] for name in names]
     experiment = {"model": {"name": model}, "methods": methods, "paper": paper}
     folder.write_run(Run("tiny", "abc", experiment, about, tuple(cells), {}))
@@ -210,10 +210,10 @@ def test_reduced_size_is_compared_and_said(tmp_path: Path) -> None:
 
 
 def test_whatever_is_not_as_in_the_paper_is_said(tmp_path: Path) -> None:
-    folder = write(tmp_path, "table1", {"DSS": 3}, images=10_000, boundaries="hidden", batch=50)
+    folder = write(tmp_path, "table1", {"DSS": 3}, images=10_000, boundaries="unknown", batch=50)
     made = comparison.build(folder)
     assert made is not None
-    assert made.remarks[:2] == ("Batch 50 instead of 200.", "Domain boundaries hidden; the paper's are told.")
+    assert made.remarks[:2] == ("Batch 50 instead of 200.", "Domain boundaries unknown; the paper's are known.")
     assert "reduced" not in made.lines[0].verdict
 
 

@@ -31,7 +31,7 @@ SPEC = {
         {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01},
     ],
     "seeds": [0, 1, 2],
-    "measure": {"clean": 25},
+    "measure": {"clean_samples": 25},
     "baseline": "TENT",
 }
 
@@ -262,7 +262,7 @@ def test_the_csv_of_a_real_run(real: RunFolder) -> None:
     assert float(found["DSS"]["over_batches_low"]) == pytest.approx(compared.over_batches[0], rel=1e-5)
     assert found["Source"]["over_seeds_high"] == ""
     assert found["TENT"]["difference"] == ""
-    assert {(line["baseline"], line["boundaries"]) for line in found.values()} == {("TENT", "told")}
+    assert {(line["baseline"], line["boundaries"]) for line in found.values()} == {("TENT", "known")}
 
 
 def test_another_baseline_needs_no_new_run(real: RunFolder) -> None:

@@ -30,7 +30,7 @@ WRONG = {"batch-5_order-0": (2, 4), "batch-5_order-1": (7, 7), "batch-9_order-0"
 
 def write(folder: RunFolder, wrong: tuple[int | None, ...], problems: tuple[str, ...] = ()) -> None:
     cells = tuple(Cell(f"tent-s{seed}", "tent", "TENT", seed, "cifar10", {}) for seed in range(len(wrong)))
-    stream = {"domains": [["fog", 5]], "images": 10, "batch": 5, "boundaries": "told"}
+    stream = {"domains": [["fog", 5]], "images": 10, "batch": 5, "boundaries": "known"}
     folder.write_run(Run("point", "0", {}, stream, cells, {}))
     for cell, count in zip(cells, wrong, strict=True):
         if count is not None:

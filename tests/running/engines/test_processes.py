@@ -25,7 +25,7 @@ from run_folders import assert_same_runs
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog"], "images": 100, "batch": 10},
     "model": {"name": None, "factory": "tiny:slow"},
-    "methods": ["source", {"method": "tent", "lr": 0.01}, {"method": "tent", "label": "more", "lr": 0.1}],
+    "methods": ["source", {"method": "tent", "lr": 0.01}, {"method": "tent", "name": "more", "lr": 0.1}],
 }
 
 PATIENCE = 300  # seconds, for machines with other work

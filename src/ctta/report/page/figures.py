@@ -301,7 +301,7 @@ def _window(scene: Scene) -> int:
 
 
 def _told(table: Table) -> str:
-    if table.boundaries == "told":
+    if table.boundaries == "known":
         return " It is told where a domain starts and steps back there, half way to chance."
     if table.boundaries == "detected":
         return " Where it detects a new domain it steps back, half way to chance."

@@ -96,7 +96,7 @@ class Table:
     name: str
     identity: str
     dataset: str
-    boundaries: str  # told, hidden or detected
+    boundaries: str  # known, unknown or detected
     protocol: str  # how the stream is arranged, with its settings; empty where it is not known
     images: int | None  # a stretch; none where they differ
     samples: str  # what they are: images or clouds
@@ -167,7 +167,7 @@ def build(folder: RunFolder) -> Table:
         name=run.name,
         identity=run.identity,
         dataset=str(run.stream.get("dataset", "")),
-        boundaries=str(run.stream.get("boundaries", "unknown")),
+        boundaries=str(run.stream.get("boundaries", "not recorded")),
         protocol=_spelled(run.stream.get("protocol") or {}),
         images=run.stream.get("images"),
         samples=str(run.stream.get("samples", "images")),

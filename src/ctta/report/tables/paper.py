@@ -257,7 +257,7 @@ def _ours(printed: PaperTable, folder: RunFolder, table: Table) -> dict[str, Our
     """The run's rows by the title of the paper's that they mean; of several, the one with the fewest departures."""
     run, setup = folder.run(), printed.setup
     cells = {cell.label: cell for cell in reversed(run.cells)}
-    settings = {str(entry.get("label")): entry.get("fields") or {} for entry in run.experiment.get("methods") or ()}
+    settings = {str(entry.get("name")): entry.get("fields") or {} for entry in run.experiment.get("methods") or ()}
     made = {}
     for row in printed.rows:
         fitting = []
@@ -300,8 +300,8 @@ def _scope(strange: Sequence[str], printed: PaperTable, table: Table, execution:
         )
     if setup.batch is not None and table.batch != setup.batch:
         said.append(f"Batch {table.batch} instead of {setup.batch}.")
-    if table.boundaries != "told":
-        said.append(f"Domain boundaries {table.boundaries}; the paper's are told.")
+    if table.boundaries != "known":
+        said.append(f"Domain boundaries {table.boundaries}; the paper's are known.")
     if execution.get("precision", "full") != "full":
         said.append(f"Precision {execution['precision']}.")
     return said

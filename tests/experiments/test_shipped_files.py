@@ -1,8 +1,9 @@
-"""Every file of experiments/paper: it is complete, names its table, and runs with the command in its head."""
+"""Every YAML file that is shipped can be loaded; those of experiments/paper are complete and run as their head says."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 from pathlib import Path
@@ -16,20 +17,57 @@ from ctta.experiments import experiment as experiments
 from ctta.experiments import sweep
 from ctta.experiments.check import check
 from ctta.experiments.experiment import Experiment
+from ctta.experiments.sections import read_yaml
 from ctta.records.run_folder import RunFolder
 from ctta.report import render
 from ctta.report.tables import paper as comparison
 from ctta.report.tables.errors import build
 from ctta.running.runner import execute
+from ctta.training import recipe
 
-FOLDER = Path(__file__).parents[2] / "experiments" / "paper"
-FILES = sorted(path for path in FOLDER.glob("*.yaml") if not path.stem.startswith("train_"))
+ROOT = Path(__file__).parents[2]
+SHIPPED = sorted(path for folder in ("experiments", "src/ctta/assets") for path in (ROOT / folder).rglob("*.yaml"))
+FOLDER = ROOT / "experiments" / "paper"
+FILES = [path for path in SHIPPED if path.parent == FOLDER and not path.stem.startswith("train_")]
+
+
+def relative(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def test_no_file_is_left_out():
+    """Counted by another walk, with every spelling of the ending."""
+    found = []
+    for folder in ("experiments", "src/ctta/assets"):
+        for place, _, names in os.walk(ROOT / folder):
+            found += [Path(place) / name for name in names if name.lower().endswith((".yaml", ".yml"))]
+    assert sorted(found) == SHIPPED
+    assert {path.parent.name for path in SHIPPED} == {"experiments", "paper", "protocols", "assets"}
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
+def test_every_shipped_file_loads(path):
+    values = read_yaml(path)
+    if "train" in values:
+        assert recipe.make(values).train.epochs
+    elif "grid" in values:
+        assert sweep.make(values).experiments
+    else:
+        assert experiments.make(values).cells((1, 3, 32, 32))
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=relative)
+def test_the_head_of_a_file_names_files_that_exist(path):
+    text = path.read_text()
+    for name in re.findall(r"(?:experiments|results)/[\w/]+\.\w+", text):
+        assert (ROOT / name).is_file(), name
+    assert set(re.findall(r"ctta (?:run|train) (\S+\.yaml)", text)) <= {relative(path)}
 
 
 def single(path: Path, changes: list[str]) -> dict[str, Any]:
     """The sections of one experiment; of a grid, its first point."""
-    sections = experiments.read_yaml(path, changes)
-    return {name: values for name, values in sections.items() if name not in ("grid", "over")}
+    sections = read_yaml(path, changes)
+    return {name: values for name, values in sections.items() if name not in ("grid", "average_over")}
 
 
 def load(path: Path, changes: list[str]) -> Experiment:
@@ -37,7 +75,7 @@ def load(path: Path, changes: list[str]) -> Experiment:
 
 
 def reduced(path: Path) -> list[str]:
-    """The overrides of the command in the head that runs on the embedded data."""
+    """The overrides of the command in the head that uses the embedded data."""
     (command,) = re.findall(rf"^# +(ctta run \S+{path.name} .*(?:images|embedded).*)$", path.read_text(), re.MULTILINE)
     words = shlex.split(command)
     return [words[place + 1] for place, word in enumerate(words) if word == "--set"]
@@ -118,9 +156,9 @@ def test_the_other_columns_are_a_few_settings_away(name, column):
 
 
 def test_ten_orders_are_a_grid():
-    sections = experiments.read_yaml(FOLDER / "table4_imagenet_c_orders.yaml")
+    sections = read_yaml(FOLDER / "table4_imagenet_c_orders.yaml")
     assert sections["grid"] == {"protocol.order": list(paper.orders())}
-    assert sections["over"] == ["protocol.order"]
+    assert sections["average_over"] == ["protocol.order"]
     made = sweep.make(sections)
     assert [one.protocol.order for one in made.experiments.values()] == list(paper.orders())
     assert {one.paper for one in made.experiments.values()} == {"table4"}
