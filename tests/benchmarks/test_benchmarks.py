@@ -15,7 +15,7 @@ import ctta
 from benchmarks import curve, memory, methods, race, shares
 from benchmarks.cost_chart import draw_chart, points
 from benchmarks.reference_cotta import ReferenceCoTTA
-from networks import make_batch, make_network, make_stream
+from ctta.testing.networks import make_batch, make_network, make_stream
 
 LABELS = ("TENT", "EATA", "DSS", *methods.DSS_VARIANTS, methods.REFERENCE)
 

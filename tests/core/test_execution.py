@@ -13,7 +13,7 @@ import ctta
 from ctta import Execution
 from ctta.core import networks as layers
 from ctta.core.execution import CHUNK_CPU
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 
 
 class Viewing(nn.Module):

@@ -10,7 +10,7 @@ from torch import nn
 
 from ctta import TENT, BNAdapt, InputError, Normalized
 from ctta.core import networks as layers
-from networks import make_batch, make_network, make_stream
+from ctta.testing.networks import make_batch, make_network, make_stream
 
 X = make_batch("image_bn", 8, 0)
 

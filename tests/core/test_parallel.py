@@ -14,7 +14,7 @@ from ctta import Execution
 from ctta.core import networks as layers
 from ctta.core.execution import SIDE_BY_SIDE
 from ctta.core.parallel import side_by_side
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 
 
 def adapter(network: nn.Module, lanes: int | None, **settings: object) -> ctta.DSS:

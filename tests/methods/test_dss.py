@@ -11,7 +11,7 @@ from torch import tensor
 from ctta import DSS
 from ctta.methods import dss
 from ctta.methods.dss import DSSConfig
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 
 
 def close(found, expected):
@@ -225,3 +225,16 @@ def test_sharpening_does_not_underflow(temperature):
     torch.testing.assert_close(sharp.sum(), tensor(1.0))
     assert sharp.argmax() == 7
     assert dss.sharpen(tensor([[1.0, 0.0]]), temperature).tolist() == [[1.0, 0.0]]
+
+
+def test_the_preset_goes_by_the_input_s_size_and_is_reported(caplog):
+    network = make_network("image_gn")
+    with caplog.at_level("INFO", "ctta"):
+        for size, preset, optimizer in ((32, "cifar10", torch.optim.Adam), (96, "imagenet", torch.optim.SGD)):
+            adapter = DSS(network, views=1)
+            adapter(torch.rand(2, 3, size, size))
+            assert adapter.preset == preset
+            assert isinstance(adapter.optimizer, optimizer)
+            assert adapter.config.views == 1
+            assert f"preset {preset!r}" in caplog.text
+            assert f"preset={preset!r}" in repr(adapter)

@@ -10,7 +10,7 @@ from torch import nn
 
 from ctta import SHOT, ModelError
 from ctta.methods.shot import confident_loss, mean_entropy
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 from plain import with_batch_statistics
 
 
