@@ -21,7 +21,8 @@ class ImageBN(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.bn1(self.conv1(x)).relu_()
         x = self.bn2(self.conv2(x)).relu_()
-        return self.head(self.drop(x.mean((2, 3))))
+        logits: Tensor = self.head(self.drop(x.mean((2, 3))))
+        return logits
 
 
 class ImageGN(nn.Module):
@@ -33,7 +34,8 @@ class ImageGN(nn.Module):
         self.head = nn.Linear(8, CLASSES)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.head(self.body(x).mean((2, 3)))
+        logits: Tensor = self.head(self.body(x).mean((2, 3)))
+        return logits
 
 
 class TinyViT(nn.Module):
@@ -55,7 +57,8 @@ class TinyViT(nn.Module):
         y = self.norm1(x)
         x = x + self.attention(y, y, y, need_weights=False)[0]
         x = x + self.mlp(self.norm2(x))
-        return self.head(x[:, 0])
+        logits: Tensor = self.head(x[:, 0])
+        return logits
 
 
 class TinyPointNet(nn.Module):
@@ -70,7 +73,8 @@ class TinyPointNet(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         x = self.bn1(self.conv1(x.transpose(1, 2))).relu()
         x = self.bn2(self.conv2(x)).relu()
-        return self.head(x.amax(2))
+        logits: Tensor = self.head(x.amax(2))
+        return logits
 
 
 NETWORKS: dict[str, type[nn.Module]] = {
