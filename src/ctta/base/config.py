@@ -30,7 +30,7 @@ def setting(
 
     `was` is the field's former name and `renamed` maps former values to those of today; errors name the new word.
     """
-    metadata = {"doc": doc, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
+    metadata: dict[str, Any] = {"doc": doc, "symbol": symbol, "low": low, "high": high, "open_low": open_low}
     metadata |= {"was": was, "renamed": renamed or {}}
     return dataclasses.field(default=default, metadata=metadata)
 
