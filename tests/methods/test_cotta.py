@@ -107,7 +107,7 @@ def test_restore_works_on_any_memory_format_and_at_the_ends():
     source = torch.arange(288.0).view(8, 4, 3, 3)
     stochastic_restore([(weights, source)], 0.5, Randomness(0, 0, torch.device("cpu")))
     assert ((weights == source) | (weights == 1)).all()
-    assert (weights == source).sum() > 50
+    assert 100 < (weights == source).sum() < 190  # 144 expected, five standard deviations
     stochastic_restore([(weights, source)], 1.0, Randomness(0, 0, torch.device("cpu")))
     assert torch.equal(weights, source)
 

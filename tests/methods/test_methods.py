@@ -73,6 +73,12 @@ def test_every_method_file_is_listed_and_tested():
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_every_setting_is_described_in_a_sentence(method):
+    for name, _, _, sentence in METHODS[method].config_type.describe():
+        assert sentence.endswith((".", "in the paper)")), (name, sentence)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_autocast_gives_finite_predictions(method):
     case = Case(METHODS[method], "image_bn")
     with torch.autocast("cpu", torch.bfloat16):
