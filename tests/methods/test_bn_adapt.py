@@ -43,3 +43,10 @@ def test_alpha_zero_is_the_source_and_alpha_one_the_batch():
     network, x = make_network("image_bn"), make_batch("image_bn", 8, 0)
     torch.testing.assert_close(BNAdapt(network, alpha=0.0)(x), Source(network)(x), atol=1e-5, rtol=1e-5)
     assert torch.equal(BNAdapt(network, alpha=1.0)(x), BNAdapt(network, statistics="batch")(x))
+
+
+@pytest.mark.parametrize(("kind", "warned"), [("image_bn", False), ("image_gn", True)])
+def test_a_model_without_batch_norm_is_reported(kind, warned, caplog):
+    with caplog.at_level("WARNING", "ctta"):
+        BNAdapt(make_network(kind))
+    assert ("has no BatchNorm layer" in caplog.text) == warned

@@ -64,6 +64,14 @@ def test_the_loss_goes_one_way_or_both():
     assert consistency(teacher, student, symmetric=True).item() == pytest.approx((forward + backward) / 2)
 
 
+def test_the_student_is_restored_after_the_teacher_has_followed_it():
+    network, x = make_network("image_bn"), make_batch("image_bn", 8, 0)
+    adapter = CoTTA(network, gate=1.0, views=2, restore=1.0, ema=0.0, lr=0.01)
+    adapter(x)
+    assert same(list(adapter.student.parameters()), list(network.parameters()))
+    assert not same(list(adapter.teacher.parameters()), list(network.parameters()))
+
+
 class Confident(nn.Module):
     """Predicts class 0 with the image's brightness as confidence."""
 
