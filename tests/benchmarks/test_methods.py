@@ -75,4 +75,4 @@ def test_goals_compare_with_their_limits(measured: dict):
     met = {goal["text"]: goal["met"] for goal in methods.goals(rows)}
     assert met["float32, time over 33 plain passes"]
     assert not met["bfloat16, time over 33 plain passes"]
-    assert met["views over the teacher's passes"]
+    assert met["augmentation over the teacher's passes"]

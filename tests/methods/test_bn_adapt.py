@@ -48,5 +48,5 @@ def test_alpha_zero_is_the_source_and_alpha_one_the_batch():
 @pytest.mark.parametrize(("kind", "warned"), [("image_bn", False), ("image_gn", True)])
 def test_a_model_without_batch_norm_is_reported(kind, warned, caplog):
     with caplog.at_level("WARNING", "ctta"):
-        BNAdapt(make_network(kind))
+        BNAdapt(make_network(kind))(make_batch(kind, 4, 0))
     assert ("has no BatchNorm layer" in caplog.text) == warned
