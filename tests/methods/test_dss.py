@@ -10,6 +10,7 @@ from torch import tensor
 
 from ctta import DSS
 from ctta.methods import dss
+from ctta.testing.contract import same
 from ctta.testing.networks import make_batch, make_network
 from plain import with_batch_statistics
 
@@ -171,6 +172,13 @@ def test_the_update_is_the_paper_s_loss_and_nothing_else():
             torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
             averaged = 0.9 * start[name] + 0.1 * theirs
             torch.testing.assert_close(method.teacher.get_parameter(name), averaged, atol=1e-6, rtol=1e-5)
+
+
+def test_the_student_is_restored_after_the_teacher_has_followed_it():
+    method, network = adapter(restore=1.0, ema=0.0, lr=0.01), make_network("image_bn")
+    method(make_batch("image_bn", 8, 0))
+    assert same(list(method.student.parameters()), list(network.parameters()))
+    assert not same(list(method.teacher.parameters()), list(network.parameters()))
 
 
 def test_parts_of_the_loss():

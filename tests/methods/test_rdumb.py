@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from ctta import ETA, RDumb
+from ctta import ETA, InputError, RDumb
+from ctta.testing.contract import flat_state, predictions, same_state
 from ctta.testing.networks import make_batch
 from plain import make_decisive
 
@@ -21,3 +23,12 @@ def test_it_is_eta_that_is_reset():
     assert torch.equal(adapter.average, fresh.average)
     assert RDumb(network, preset="cifar100").config.similarity == 0.4
     assert RDumb(network).config.reset_every == 1000
+
+
+def test_a_bad_batch_does_not_reset():
+    adapter = RDumb(make_decisive(), preset="cifar10", reset_every=2, lr=0.02)
+    predictions(adapter, BATCHES[:2])
+    before = flat_state(adapter.state_dict())
+    with pytest.raises(InputError, match="NaN or infinity"):
+        adapter(BATCHES[2] * float("nan"))
+    assert same_state(before, flat_state(adapter.state_dict()))
