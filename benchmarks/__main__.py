@@ -1,10 +1,9 @@
-"""`python -m benchmarks` runs every benchmark, `python -m benchmarks views updates` those named."""
+"""`python -m benchmarks` runs all benchmarks, `python -m benchmarks views updates` only these two."""
 
 from __future__ import annotations
 
 import argparse
 import importlib
-import importlib.util
 from pathlib import Path
 
 from benchmarks import methods
@@ -13,19 +12,26 @@ NAMES = ("methods", "views", "updates", "corruptions", "cloud_corruptions")
 
 
 def main() -> None:
-    """Run the benchmarks one after the other; each prints its table."""
-    present = [name for name in NAMES if importlib.util.find_spec(f"benchmarks.{name}")]
-    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="Speed, as ratios measured in one run.")
-    parser.add_argument("names", nargs="*", help=f"which ones, of: {', '.join(present)}; all if none is named")
+    """Run the benchmarks one after the other; each one prints its table."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks", description="Measure speed, as ratios within one run."
+    )
+    parser.add_argument("names", nargs="*", help=f"which benchmarks: {', '.join(NAMES)}; all by default")
     of_methods = parser.add_argument_group("methods", "time and memory of every method")
-    of_methods.add_argument("--quick", action="store_true", help="small batches and few views: does it run?")
-    of_methods.add_argument("--rounds", type=int, help="turns of each method, 3")
-    of_methods.add_argument("--out", type=Path, default=methods.OUT, help=f"where the JSON goes, {methods.OUT}")
-    of_methods.add_argument("--errors", type=Path, help=f"table.csv of a run, for the chart; else {methods.ERRORS}")
+    of_methods.add_argument(
+        "--quick", action="store_true", help="small batches and few augmentations, to see whether everything runs"
+    )
+    of_methods.add_argument("--rounds", type=int, help="rounds per method (default: 3)")
+    of_methods.add_argument(
+        "--out", type=Path, default=methods.OUT, help=f"JSON file to write (default: {methods.OUT})"
+    )
+    of_methods.add_argument(
+        "--errors", type=Path, help=f"table.csv of a run, for the chart (default: {methods.ERRORS})"
+    )
     given = vars(parser.parse_args())
-    names = given.pop("names") or present
-    if unknown := [name for name in names if name not in present]:
-        parser.error(f"There is no benchmark {', '.join(unknown)}. Choose from {', '.join(present)}.")
+    names = given.pop("names") or NAMES
+    if unknown := [name for name in names if name not in NAMES]:
+        parser.error(f"There is no benchmark {', '.join(unknown)}. Choose from {', '.join(NAMES)}.")
     for name in names:
         module = importlib.import_module(f"benchmarks.{name}")
         module.main(**given) if name == "methods" else module.main()

@@ -1,6 +1,6 @@
-"""DSS where domain starts are known, unknown or detected: the same streams, the same seeds, one row each.
+"""DSS with known, unknown and detected domain boundaries: the same streams and seeds, one row each.
 
-`python -m benchmarks.boundaries` writes results/boundaries.csv and, beside it, how it was made.
+`python -m benchmarks.boundaries` writes results/boundaries.csv, and results/boundaries.json with how it was made.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ctta.running.runner import environment, evaluate
 
 OUT = Path("results/boundaries")
 BOUNDARIES = ("known", "unknown", "detected")
-# Samples a domain, so that no protocol takes much longer than the others.
+# Samples per domain, chosen so that no protocol takes much longer than the others.
 PROTOCOLS: dict[str, tuple[int, dict[str, Any]]] = {
     "continual": (300, {}),
     "gradual": (100, {}),
@@ -32,7 +32,7 @@ BATCH = 50
 
 
 def compare(protocol: str, boundaries: str, seed: int, data: Data) -> dict[str, Any]:
-    """One stream through DSS."""
+    """Run DSS on one stream."""
     images, fields = PROTOCOLS[protocol]
     stream = open_stream(data.replace(images=images), KINDS[protocol].make({"kind": protocol, **fields}))
     found = "detected" if boundaries == "detected" else "known"
@@ -53,7 +53,7 @@ def compare(protocol: str, boundaries: str, seed: int, data: Data) -> dict[str, 
 
 
 def rows(seeds: int, cache: str | None) -> Iterator[dict[str, Any]]:
-    """Every protocol, seed by seed, each way of knowing where a domain starts."""
+    """Give a row per protocol, seed and kind of boundaries."""
     data = Data.make({"domains": "paper", "batch": BATCH, "cache": cache})
     for protocol in PROTOCOLS:
         for seed in range(seeds):
@@ -61,11 +61,11 @@ def rows(seeds: int, cache: str | None) -> Iterator[dict[str, Any]]:
 
 
 def main() -> None:
-    """Write row after row, as they come."""
+    """Write each row as soon as it is known."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.boundaries", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=1, help="seeds 0, 1 ... of the method")
-    parser.add_argument("--cache", help="a folder that keeps corrupted images")
-    parser.add_argument("--out", type=Path, default=OUT, help=f"where the table goes, without its ending; {OUT}")
+    parser.add_argument("--seeds", type=int, default=1, help="number of seeds of the method: 0, 1, ...")
+    parser.add_argument("--cache", help="folder that caches corrupted images")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"path of the table without its suffix (default: {OUT})")
     given = parser.parse_args()
     about = {
         "command": f"python -m benchmarks.boundaries --seeds {given.seeds}",

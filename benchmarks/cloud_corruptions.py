@@ -1,10 +1,10 @@
-"""How much faster than a plain loop: the fifteen cloud corruptions at severity 5 on 2,468 clouds of 1024 points.
+"""Speedup over a plain loop: the fifteen point-cloud corruptions at severity 5 on 2,468 clouds of 1024 points.
 
     python -m benchmarks.cloud_corruptions
 
-The plain loop does the same maths with the same draws, one cloud at a time, as one would write it down. It runs on a
-few clouds, in turns with ours on all of them, and is scaled to the same number. Before the clock starts, both must
-agree to one part in 100,000.
+The plain loop does the same computation with the same draws, one cloud at a time. It runs on a few clouds, interleaved
+with ours on all of them, and its time is scaled to the same number. Before the timing, both must agree to one part in
+100,000.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def plain(clouds: NDArray[np.float32], name: str, severity: int = SEVERITY) -> N
 
 
 def load() -> NDArray[np.float32]:
-    """2,468 clouds: ModelNet10 over and over where it is at hand, else ellipsoids of all proportions."""
+    """2,468 point clouds: ModelNet10 repeated if it is available, otherwise ellipsoids of all proportions."""
     path = Path(os.environ.get("CTTA_DATA", "../shared/data")) / "modelnet10_test_454.npz"
     if path.exists():
         with np.load(path) as archive:
@@ -228,7 +228,7 @@ def main() -> None:
     """Print the table."""
     clouds = load()
     few = clouds[:PLAIN_COUNT]
-    print(f"Cloud corruptions, severity {SEVERITY}, {COUNT} clouds of 1024 points, {os.cpu_count()} cores")
+    print(f"Point-cloud corruptions, severity {SEVERITY}, {COUNT} clouds of 1024 points, {os.cpu_count()} cores")
     print(f"{'':20} {'plain loop s':>13} {'ctta s':>8} {'ratio':>7}")
     total = {"plain": 0.0, "ctta": 0.0}
     for name in CLOUD_NAMES:

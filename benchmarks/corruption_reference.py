@@ -2,13 +2,13 @@
 
     python -m benchmarks.corruption_reference --data ../shared/data
 
-The reference holds, for each preset, corruption and severity, five statistics of what the public generator made of
-real images. Ours are averaged over ten seeds. Writes `corruptions_vs_public.csv`, and beside it a JSON file that says
-with which versions it was made.
+The reference holds, per preset, corruption and severity, five statistics of real images corrupted by the public
+generator. Ours are averaged over ten seeds. The results are `corruptions_vs_public.csv`, and a JSON file of the same
+name with the versions it was made with.
 
-A row is `within` where it agrees to 10 % (frost: 25 %, its textures are ours). On the twelve large images it may
-instead differ by two standard errors: the reference is a single draw, so its error is the spread of one seed. The
-public numbers are rounded to four digits; half of the last one is never held against us.
+A row is `within` if it agrees to 10 % (frost: 25 %, because its textures are ours). On the twelve large images it may
+also differ by two standard errors: the reference is a single draw, so its error is the spread of one seed. The public
+numbers are rounded to four digits; half of the last digit is always allowed.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def statistics(images: Images, clean: Images) -> NDArray[np.float64]:
 
 
 def published(entry: dict[str, Any]) -> list[float]:
-    """One entry of the reference in the order of STATISTICS."""
+    """The statistics of one entry of the reference, in the order of STATISTICS."""
     return [*entry["mean"], entry["std"], entry["change"], entry["grad_x"], entry["grad_y"]]
 
 
@@ -67,7 +67,7 @@ def agrees(preset: str, name: str, public: float, ours: float, spread: float) ->
 
 
 def compare(data: Path, names: tuple[str, ...] = NAMES, seeds: int = SEEDS) -> list[dict[str, Any]]:
-    """One row a preset, corruption, severity and statistic."""
+    """Give one row per preset, corruption, severity and statistic."""
     reference = json.loads((data / "corruption_reference.json").read_text())
     rows = []
     for preset in PRESETS:
@@ -97,10 +97,12 @@ def compare(data: Path, names: tuple[str, ...] = NAMES, seeds: int = SEEDS) -> l
 
 
 def main() -> None:
-    """Make the table and its stamp; print what does not agree."""
+    """Write the table and how it was made; print the rows that do not agree."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="holds corruption_reference.json")
-    parser.add_argument("--out", type=Path, default=Path("results/corruptions_vs_public.csv"), help="the table")
+    parser.add_argument(
+        "--data", type=Path, default=Path("../shared/data"), help="folder with corruption_reference.json"
+    )
+    parser.add_argument("--out", type=Path, default=Path("results/corruptions_vs_public.csv"), help="CSV file to write")
     arguments = parser.parse_args()
     rows = compare(arguments.data)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
@@ -122,7 +124,7 @@ def main() -> None:
     }
     arguments.out.with_suffix(".json").write_text(json.dumps(stamp, indent=2) + "\n")
     apart = [row for row in rows if row["within"] == "no"]
-    print(f"{len(rows)} rows, {len(apart)} apart")
+    print(f"{len(rows)} rows, {len(apart)} of them not within the tolerance")
     for row in apart:
         print(*(row[column] for column in COLUMNS))
 

@@ -1,10 +1,10 @@
-"""How much faster than a plain loop: the fifteen corruptions at severity 5 on 10,000 CIFAR-size images.
+"""Speedup over a plain loop: the fifteen corruptions at severity 5 on 10,000 CIFAR-size images.
 
     python -m benchmarks.corruptions
 
-The plain loop does the same maths with the same draws, one image at a time, as one would write it down. It runs on a
-few images, in turns with ours on all of them, and is scaled to the same number. Before the clock starts, both must
-agree to one grey level on all but one value in a thousand.
+The plain loop does the same computation with the same draws, one image at a time. It runs on a few images, interleaved
+with ours on all of them, and its time is scaled to the same number. Before the timing, both must agree to one grey
+level on all but one value in a thousand.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def plain(images: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
 
 
 def load() -> NDArray[np.uint8]:
-    """10,000 images: CIFAR-10 twice over where it is at hand, else smooth noise of the same size."""
+    """10,000 images: CIFAR-10 twice if it is available, otherwise smooth noise of the same size."""
     path = Path(os.environ.get("CTTA_DATA", "../shared/data")) / "cifar10_test_first5000.npz"
     if path.exists():
         with np.load(path) as archive:

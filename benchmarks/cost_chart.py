@@ -1,4 +1,4 @@
-"""Cost against error: how many plain forward passes a batch takes, and the mean error of a table that a run wrote."""
+"""Chart of cost against error: time per batch in plain forward passes, and the mean error from the table of a run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAME_ERROR = {"CoTTA, reference": "CoTTA"}  # the same maths, so the same error
 
 
 def points(rows: list[dict[str, Any]], errors: Path) -> dict[str, tuple[float, float]]:
-    """Plain passes and mean error of each label that is in both; labels are compared by letters and digits alone."""
+    """Cost and mean error of each label that is in both; labels are compared by letters and digits only."""
     with errors.open(newline="") as file:
         table = list(csv.DictReader(file))
     if not table or not {"label", "mean"} <= table[0].keys():
@@ -33,7 +33,7 @@ def points(rows: list[dict[str, Any]], errors: Path) -> dict[str, tuple[float, f
 
 
 def draw_chart(result: Mapping[str, Any], errors: Path, folder: Path) -> list[Path]:
-    """Both axes to the better at the lower left; as SVG and PNG. Who is far above the others is named, not drawn."""
+    """Draw the chart as SVG and PNG; lower left is better. Methods far above the others are named, not drawn."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     canvas, axes = FigureCanvasAgg(figure), figure.add_subplot()
     times_axis(axes)
@@ -52,7 +52,7 @@ def draw_chart(result: Mapping[str, Any], errors: Path, folder: Path) -> list[Pa
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """As SVG and PNG; the same figure gives the same files."""
+    """Save a figure as SVG and PNG; the same figure gives the same files."""
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     with rc_context({"svg.hashsalt": name}):
         figure.savefig(paths[0], metadata={"Date": None})
@@ -61,17 +61,17 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 
 def times_axis(axes: Axes) -> None:
-    """A logarithmic axis of times with plain numbers on it."""
+    """Make the horizontal axis a logarithmic one of times, with plain numbers."""
     axes.set_xscale("log")
     axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("time a batch, in plain forward passes")
+    axes.set_xlabel("time per batch, in plain forward passes")
     axes.grid(alpha=0.3)
 
 
 def place_labels(axes: Axes, canvas: FigureCanvasAgg, where: Mapping[str, tuple[float, float]]) -> None:
-    """Each label beside its point, at the first place where it covers no point and no other label."""
+    """Put each label next to its point, at the first place that covers no point and no other label."""
     canvas.draw()
     marks = axes.transData.transform(list(where.values()))
     taken = [Bbox.from_bounds(x - 5, y - 5, 10, 10) for x, y in marks]

@@ -1,7 +1,7 @@
-"""What a number of views costs and what it brings: time a batch over a plain pass, beside the error of two tables.
+"""Cost and benefit of the number of augmentations: time per batch over a plain pass, and the error from two tables.
 
-Times are measured here, as `benchmarks.methods` does it: on random weights, bfloat16 passes without gradient, in turns.
-Errors are read from the tables results/lean_curve_*.csv, by the name of the row ("lean 4": four views in lean's way).
+Times are measured here, as in `benchmarks.methods`: on random weights, bfloat16 passes without gradient, interleaved.
+Errors are read from the tables results/lean_curve_*.csv, by row name ("lean 4": 4 augmentations in the way of lean).
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ KINDS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
 
 
 def errors_of(table: Path) -> dict[str, tuple[float, float | None]]:
-    """Mean error of each label, and its deviation over seeds."""
+    """Read the mean error of each label, and its standard deviation over seeds."""
     with table.open(newline="") as file:
         rows = list(csv.DictReader(file))
     return {row["label"]: (float(row["mean"]), float(row["mean sd"]) if row.get("mean sd") else None) for row in rows}
 
 
 def time_curve(curve: Curve, labels: list[str], batch: int) -> dict[str, dict[str, Any]]:
-    """A row of measurements for each label."""
+    """Measure each label."""
     model, x = random_model(curve.model), random_batch((batch, 3, 32, 32))
     execution = FAST.replace(precision="bfloat16")
 
@@ -83,8 +83,8 @@ def time_curve(curve: Curve, labels: list[str], batch: int) -> dict[str, dict[st
 
 
 def show(title: str, rows: list[Mapping[str, Any]]) -> Table:
-    """Error and time of each number of views."""
-    table = Table("views", "error %", "x plain", "/ public", title=title)
+    """Make the table of error and time per number of augmentations."""
+    table = Table("augmentations", "error %", "x plain", "/ public", title=title)
     for row in sorted(rows, key=lambda row: (row["kind"], int(row["label"].split()[1]))):
         times = (f"{row['forward_ratio']:.1f}", f"{row['reference_ratio']:.3f}")
         table.add_row(row["label"], f"{row['error']:.1f}", *times)
@@ -92,7 +92,7 @@ def show(title: str, rows: list[Mapping[str, Any]]) -> Table:
 
 
 def draw(curves: Mapping[str, list[Mapping[str, Any]]], folder: Path) -> list[Path]:
-    """Error against time, a panel a network; to the better at the lower left."""
+    """Draw error against time, one panel per network; lower left is better."""
     figure = Figure(figsize=(9, 4), layout="constrained")
     for axes, (title, rows) in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves.items(), strict=True):
         for kind, colour in (("lean", "tab:red"), ("weighed", "tab:green"), ("paper", "tab:blue")):
@@ -116,7 +116,7 @@ def main(*, batch: int = 200, out: Path = OUT, curves: tuple[Curve, ...] = CURVE
     keep_freed()
     for curve in curves:
         if not curve.errors.is_file():
-            console.print(f"{curve.title}: there is no {curve.errors}, so there is nothing to put beside the times.")
+            console.print(f"{curve.title}: there is no {curve.errors}, so there are no errors to show.")
             continue
         errors = errors_of(curve.errors)
         times = time_curve(curve, list(errors), batch)

@@ -1,11 +1,11 @@
-"""The drift detector alone: delay, misses and false alarms on every protocol. No network is needed.
+"""Delay, misses and false alarms of the drift detector on every protocol, without a network.
 
-It looks at nothing but its five signals, so these are taken once of every sample of every domain, and the protocols
-arrange them as they arrange images. Constants were chosen on the four corruptions that are not in the paper's tables,
-on other images and another seed; the fifteen are what is reported. `python -m benchmarks.drift` writes
+The detector sees only its five signals, so these are computed once per sample and domain, and the protocols arrange
+them as they arrange images. The constants were chosen on the four corruptions that are not in the paper's tables, on
+other images and another seed; the results are those on the fifteen. `python -m benchmarks.drift` writes
 results/drift.json.
 
-A boundary is where corruption or severity changes. It is found if there is an alarm in the first WINDOW batches of its
+A boundary is a change of corruption or severity. It is found if there is an alarm in the first WINDOW batches of its
 domain; every other alarm is a false one.
 """
 
@@ -43,7 +43,7 @@ SUITES: dict[str, dict[str, Any]] = {
     "reported": {"domains": "paper", "images": 500, "first": 0, "seed": 0},
     "reported, clouds": {"dataset": "embedded_clouds", "domains": "paper", "images": 480},
 }
-DRAWN = range(3)  # orders or seeds of a protocol that has any
+DRAWN = range(3)  # orders or seeds, for protocols that have them
 PROTOCOLS: dict[str, list[dict[str, Any]]] = {
     "continual": [{"order": number} for number in DRAWN],
     "gradual": [{"order": number} for number in DRAWN],
@@ -56,19 +56,20 @@ PROTOCOLS: dict[str, list[dict[str, Any]]] = {
     "mixed": [{"seed": number} for number in DRAWN],
 }
 NOTES = (
-    "A first choice (upper quartile for the median, rate .5) had been seen on the fifteen, where it missed boundaries "
-    "of short domains. It was then changed by the four extra corruptions alone, at 500 and 1000 images a domain.",
-    "The fifteen have 500 images a domain: 5 batches of 100 or 10 of 50. In label_shift about every third batch of 100 "
-    "starts a domain.",
-    "In drift a boundary is where the next two corruptions begin to change places; their severities change five times "
-    "before the next one, and alarms there are counted as false. Nothing was chosen on clouds.",
+    "A first choice (upper quartile instead of the median, rate 0.5) had been tried on the fifteen, where it missed "
+    "boundaries of short domains. It was then changed on the four extra corruptions only, at 500 and 1000 images per "
+    "domain.",
+    "The fifteen have 500 images per domain: 5 batches of 100 or 10 of 50. In label_shift about every third batch of "
+    "100 starts a domain.",
+    "In drift a boundary is the batch at which the next two corruptions begin to change places; their severities "
+    "change five times before the next one, and alarms there count as false. Nothing was chosen on point clouds.",
 )
 Tables = Mapping[tuple[str, int], tuple[NDArray[np.float32], NDArray[np.int64]]]  # signals and labels of a domain
 
 
 @dataclass(frozen=True)
 class Signals:
-    """A domain of signals in place of images."""
+    """A domain of signals instead of images."""
 
     name: str
     severity: int
@@ -84,11 +85,11 @@ class Signals:
 
 @dataclass(frozen=True)
 class Score:
-    """What the detector made of one stream or of several."""
+    """Results of the detector on one stream or several."""
 
     batches: int = 0
     boundaries: int = 0
-    delays: tuple[int, ...] = ()  # batches, one for each boundary that was found
+    delays: tuple[int, ...] = ()  # in batches, one per boundary that was found
     false: int = 0
 
     def __add__(self, other: Score) -> Score:
@@ -110,7 +111,7 @@ class Score:
 
 
 def take_signals(data: Data) -> Tables:
-    """The signals of every domain at every severity, and of the clean samples."""
+    """Compute the signals of every domain at every severity, and of the clean samples."""
     found: dict[tuple[str, int], list[Batch]] = {}
     streams = [data.replace(severity=severity) for severity in SEVERITIES]
     for settings in [*streams, data.replace(domains=CLEAN)]:
@@ -123,12 +124,12 @@ def take_signals(data: Data) -> Tables:
 
 
 def with_signals(batch: Batch) -> Batch:
-    """A batch of signals in place of images."""
+    """Replace the images of a batch by their signals."""
     return replace(batch, x=drift.signals(batch.x))
 
 
 def arranged(tables: Tables, data: Data, kind: str, fields: Mapping[str, Any]) -> Stream:
-    """Signals in the arrangement of a protocol."""
+    """Arrange signals by a protocol."""
 
     def opened(settings: Data, pairs: tuple[tuple[str, int], ...]) -> Stream:
         return Stream(tuple(Signals(*pair, *tables[pair]) for pair in pairs), settings.batch)
@@ -138,7 +139,7 @@ def arranged(tables: Tables, data: Data, kind: str, fields: Mapping[str, Any]) -
 
 
 def alarms(batches: Iterable[Batch]) -> list[bool]:
-    """Batch by batch of signals, whether the detector saw a boundary."""
+    """Whether the detector saw a boundary, per batch of signals."""
     detector, found = Detector(), []
     for batch in batches:
         look = detector.judge(batch.x)
@@ -148,7 +149,7 @@ def alarms(batches: Iterable[Batch]) -> list[bool]:
 
 
 def score(starts: list[int], found: list[bool], window: int = WINDOW) -> Score:
-    """Alarms against the batches with which domains start."""
+    """Compare alarms with the batches at which domains start."""
     hits = []
     for start, end in pairwise([*starts, len(found)]):
         hits += [number for number in range(start, min(end, start + window)) if found[number]][:1]
@@ -157,7 +158,7 @@ def score(starts: list[int], found: list[bool], window: int = WINDOW) -> Score:
 
 
 def true_starts(stream: Stream) -> list[int]:
-    """The batches with which corruption or severity change; the first of all is no change."""
+    """The batches at which corruption or severity changes, without the first batch of the stream."""
     starts, step, before = [], 0, None
     for domain in stream.domains:
         now = (domain.name, domain.severity)
@@ -167,7 +168,7 @@ def true_starts(stream: Stream) -> list[int]:
 
 
 def measure(suite: str, cache: str | None) -> Iterator[dict[str, Any]]:
-    """A row for every protocol and batch size."""
+    """Give a row per protocol and batch size."""
     data = Data.make({**SUITES[suite], "batch": 500, "cache": cache})
     tables = take_signals(data)
     for batch in BATCHES:
@@ -175,13 +176,13 @@ def measure(suite: str, cache: str | None) -> Iterator[dict[str, Any]]:
             streams = [arranged(tables, data.replace(batch=batch), kind, fields) for fields in drawn]
             total = sum((score(true_starts(stream), alarms(stream)) for stream in streams), Score())
             yield {"suite": suite, "protocol": kind, "batch": batch, "streams": len(streams), **total.row()}
-        stream = open_stream(data.replace(batch=batch), Drift())  # its images are of two corruptions, so they are made
+        stream = open_stream(data.replace(batch=batch), Drift())  # its images mix two corruptions
         total = score(true_starts(stream), alarms(map(with_signals, stream)))
         yield {"suite": suite, "protocol": "drift", "batch": batch, "streams": 1, **total.row()}
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """The table, for people."""
+    """Print the tables."""
     for suite, settings in SUITES.items():
         table = Table("protocol", "batch", "boundaries", "found", "delay", "false alarms", title=f"{suite}: {settings}")
         for row in (row for row in rows if row["suite"] == suite):
@@ -193,10 +194,12 @@ def show(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    """Measure, write and show."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.drift", description="Delay, misses and false alarms.")
-    parser.add_argument("--cache", help="a folder that keeps corrupted images")
-    parser.add_argument("--out", type=Path, default=OUT, help=f"where the JSON goes, {OUT}")
+    """Measure, write and print."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.drift", description="Measure delay, misses and false alarms of the drift detector."
+    )
+    parser.add_argument("--cache", help="folder that caches corrupted images")
+    parser.add_argument("--out", type=Path, default=OUT, help=f"JSON file to write (default: {OUT})")
     given = parser.parse_args()
     rows = [row for suite in SUITES for row in measure(suite, given.cache)]
     constants = {name: getattr(drift, name) for name in ("LIMIT", "RATE", "FEW", "MEMORY")}

@@ -1,7 +1,7 @@
-"""What DSS holds between batches: student, teacher, source weights, optimiser state; and within one, a chunk of views.
+"""Memory of DSS: student, teacher, source weights and optimiser state between batches, a chunk of views within one.
 
-Two ways to count: the parts of the adapter one by one, and every tensor alive in the process beyond those that were
-there before it. If something else were kept, the second would be larger than the sum of the first.
+It is counted in two ways: the parts of the adapter one by one, and every tensor in the process that was not there
+before. If something else were kept, the second number would be larger than the first.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ MEGABYTE = 2**20
 
 
 def tensor_bytes(tensors: Iterable[Tensor]) -> int:
-    """The memory behind the tensors; what they share counts once."""
+    """Bytes of the tensors; shared memory counts once."""
     storages = {tensor.untyped_storage().data_ptr(): tensor.untyped_storage().nbytes() for tensor in tensors}
     return sum(storages.values())
 
 
 def network_bytes(network: nn.Module) -> int:
-    """Parameters and buffers."""
+    """Bytes of a network's parameters and buffers."""
     return tensor_bytes([*network.parameters(), *network.buffers()])
 
 
 def alive() -> list[Tensor]:
-    """Every tensor that Python can reach; not the compiler's, which have no memory behind them."""
+    """Every tensor that Python can reach, except the compiler's, which have no memory."""
     gc.collect()
     return [thing for thing in gc.get_objects() if type(thing) in (Tensor, nn.Parameter)]
 
 
 def around_passes(network: nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    """Put something around a network's passes, and around those of its twins, which have its class.
+    """Wrap a network's forward passes, and those of its shared-weight copies, which have its class.
 
-    Under a hook views would go one at a time, and a new `forward` of the object alone would lead twins back to it.
+    With a hook, views would go one at a time; a new `forward` of the object only would lead its copies back to it.
     """
     kind = type(network)
     forward = around(kind.forward)
@@ -49,7 +49,7 @@ def around_passes(network: nn.Module, around: Callable[[Callable[..., Any]], Cal
 
 
 class ViewsInside:
-    """How many views of a batch are on their way through a network and its twins at once."""
+    """Counts how many views of a batch go through a network and its shared-weight copies at once."""
 
     def __init__(self, network: nn.Module, batch: int) -> None:
         self.now = self.most = 0
@@ -73,7 +73,7 @@ class ViewsInside:
 
 
 def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
-    """DSS after a batch: each part, all tensors and the peak, as multiples of the model's bytes; and views at once."""
+    """Measure DSS after a batch: each part, all tensors and the peak, over the model's bytes; and views at once."""
     before = tensor_bytes(alive())
     peak = PeakMemory()
     adapter = DSS(model, preset=DSS.preset_name(None, x.shape), **{"execution": FAST, **fields})
@@ -108,16 +108,16 @@ def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
 
 
 def show(result: dict[str, Any]) -> Table:
-    """The table."""
-    title = f"Memory of DSS, WRN-28-10 ({result['model_megabytes']:.0f} MB), batch {result['batch']}, in models"
+    """Make the table."""
+    title = f"Memory of DSS, WRN-28-10 ({result['model_megabytes']:.0f} MB), batch {result['batch']}, over the model"
     table = Table("what", "x model", title=title)
     for name, value in result["parts"].items():
         table.add_row(name, f"{value:.3f}")
     table.add_section()
     table.add_row("sum of these", f"{result['held']:.3f}")
-    table.add_row("all tensors alive after a batch", f"{result['alive']:.3f}")
+    table.add_row("all tensors after a batch", f"{result['alive']:.3f}")
     most, together, lanes = (result[name] for name in ("views_at_once", "views_in_a_pass", "passes_at_once"))
-    text = f"views at once: {most} of {result['views']} ({together} per pass, {lanes} passes in parallel)"
+    text = f"augmented views at once: {most} of {result['views']} ({together} per pass, {lanes} parallel passes)"
     table.add_row(text, f"{most * result['view']:.3f}")
-    table.add_row("peak within a batch, activations and all", f"{result['peak']:.3f}")
+    table.add_row("peak within a batch, with activations", f"{result['peak']:.3f}")
     return table

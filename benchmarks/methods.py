@@ -1,16 +1,16 @@
-"""What every method costs: time a batch over one plain forward pass of the same batch, and memory over the model's own.
+"""Cost of every method: time per batch over one plain forward pass of the same batch, and memory over the model's.
 
-All of it in one process, in turns, on random weights. A plain pass is float32, NCHW, eval mode, without gradient; one
-is timed before each turn, so that both sides of a ratio see the same machine. A turn makes a fresh adapter and steps
-it, twice and on while `PATIENCE` lasts; the first step only warms up.
+Everything is measured in one process, interleaved, on random weights. A plain pass is float32, NCHW, eval mode, without
+gradient; one is timed before each turn, so that both sides of a ratio see the same machine. A turn makes a new adapter
+and steps it at least twice, for at least `PATIENCE` seconds; the first step is a warm-up.
 
-Mean teachers run with the gate open, so that they make all their views; those that ask the source are to ask it. Their
-columns:
+Mean teachers run with an augmentation threshold that always asks for augmentations, after the source was evaluated if
+the preset does so. Their columns:
 
-    / 33         time over that of 33 plain passes, one for each of 32 views and one for the student
-    views %      time spent on making views, over that of the teacher's passes
-    updates %    time spent on optimiser, moving average and restore, over that of the step
-    / public     time over that of `reference_cotta`, which does what public code does
+    / 33         time over that of 33 plain passes, one per augmentation of 32 and one for the student
+    views %      time to make augmented views, over the time of the teacher's passes
+    updates %    time of optimiser, moving average and restore, over the time of the step
+    / public     time over that of `reference_cotta`, which works as public code does
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ from ctta.running.runner import environment
 
 OUT = Path("runs/bench/bench.json")
 ERRORS = Path("results/cifar10_resnet20.csv")  # of the first setting's network
-OPEN = 0.999  # a gate that asks the source, which is never so sure with random weights
+OPEN = 0.999  # an augmentation threshold that no source with random weights reaches
 PATIENCE = 0.5  # seconds
 REFERENCE = "CoTTA, reference"
 MEGABYTE = 2**20
@@ -63,7 +63,7 @@ class Setting:
     views: int = 32
 
     def quick(self) -> Setting:
-        """Small enough to see whether everything runs; the numbers mean little."""
+        """A smaller setting, to see whether everything runs; its numbers mean little."""
         return replace(self, shape=(max(2, self.shape[0] // 10), *self.shape[1:]), rounds=1, views=4)
 
 
@@ -89,7 +89,7 @@ DSS_VARIANTS: Mapping[str, tuple[str, Execution]] = {
 
 @dataclass(frozen=True)
 class Goal:
-    """A number of one row, and how large it may be. They are set for the first setting."""
+    """The largest allowed value of a number of one row, in the first setting."""
 
     text: str
     label: str
@@ -100,7 +100,7 @@ class Goal:
 GOALS = (
     Goal("float32, time over 33 plain passes", "DSS", "passes_ratio", 1.15),
     Goal("bfloat16, time over 33 plain passes", "DSS, bfloat16", "passes_ratio", 0.6),
-    Goal("views over the teacher's passes", "DSS", "views_share", 0.15),
+    Goal("augmentation over the teacher's passes", "DSS", "views_share", 0.15),
     Goal("updates over the step", "DSS", "updates_share", 0.05),
     Goal("fast preset, time over the reference CoTTA's", "DSS, fast, bfloat16", "reference_ratio", 0.1),
     Goal("fast preset in autocast, the same", "DSS, fast, autocast", "reference_ratio", 0.1),
@@ -108,14 +108,14 @@ GOALS = (
 
 
 class Stopwatch:
-    """Seconds spent in calls that were put under it, by name; of all threads together."""
+    """Counts the seconds of watched calls by name, over all threads."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, float] = defaultdict(float)
         self.turn = threading.Lock()
 
     def watch(self, name: str, owner: object, *attributes: str) -> None:
-        """Replace methods of one object, not of its class, by ones that are timed."""
+        """Replace methods of one object, not of its class, by timed ones."""
         for attribute in attributes:
             setattr(owner, attribute, self.timed(name, getattr(owner, attribute)))
 
@@ -131,12 +131,12 @@ class Stopwatch:
         return wrapper
 
     def share(self, part: str, whole: str) -> float | None:
-        """One over the other, where both were watched."""
+        """The ratio of two names, if both were watched."""
         return self.seconds[part] / self.seconds[whole] if part in self.seconds and whole in self.seconds else None
 
 
 class WatchedViews:
-    """Views under the stopwatch, one at a time or many."""
+    """Augmentation under the stopwatch, one view at a time or many."""
 
     def __init__(self, views: Any, watch: Stopwatch) -> None:
         self.one, self.many = watch.timed("views", views), watch.timed("views", views.many)
@@ -147,7 +147,7 @@ class WatchedViews:
 
 @dataclass(frozen=True)
 class Subject:
-    """What is measured: a step gives its forward and backward passes."""
+    """A measured method; a step returns its numbers of forward and backward passes."""
 
     step: Callable[[], tuple[float, int]]
     watch: Stopwatch
@@ -158,7 +158,7 @@ Make = Callable[[], Subject]
 
 @dataclass(frozen=True)
 class Turn:
-    """What one turn gave."""
+    """Measurements of one turn."""
 
     seconds: float
     megabytes: float
@@ -170,7 +170,7 @@ class Turn:
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table; medians over the rounds."""
+    """One row of the table; medians over the rounds."""
 
     label: str
     method: str
@@ -181,7 +181,7 @@ class Row:
     backwards: int
     peak_megabytes: float  # beyond the model and the batch
     peak_ratio: float  # over the model's own bytes
-    # Of mean teachers alone.
+    # Only for mean teachers.
     passes_ratio: float | None
     views_share: float | None
     updates_share: float | None
@@ -213,7 +213,7 @@ def adapter_subject(
     execution: Execution = FAST,
     **fields: Any,
 ) -> Subject:
-    """A method under the stopwatch. Without a number of views, the variant's own."""
+    """Put a method under the stopwatch; without a number of augmentations, the variant's own."""
     preset = kind.preset_name(variant, x.shape)
     if issubclass(kind, MeanTeacher) and kind.preset_fields(preset)["augmentation_threshold"] < 1:
         fields["augmentation_threshold"] = OPEN
@@ -230,14 +230,16 @@ def adapter_subject(
     def step() -> tuple[float, int]:
         info = adapter.step(x).info
         if isinstance(adapter, MeanTeacher) and info["views"] == 0:
-            raise SystemExit(f"{kind.title} made no views: the source is too confident for a threshold of {OPEN}.")
+            raise SystemExit(
+                f"{kind.title} made no augmentations: the source is too confident for a threshold of {OPEN}."
+            )
         return info["forwards"].item(), int(info["backwards"])
 
     return Subject(step, watch)
 
 
 def reference_subject(model: nn.Module, x: Tensor, views: int) -> Subject:
-    """The reference CoTTA under the stopwatch."""
+    """Put the reference CoTTA under the stopwatch."""
     reference, watch = ReferenceCoTTA(model, views=views, augmentation_threshold=OPEN), Stopwatch()
     watch.watch("views", reference, "view")
     memory.around_passes(reference.teacher, partial(watch.timed, "teacher"))
@@ -252,7 +254,7 @@ def reference_subject(model: nn.Module, x: Tensor, views: int) -> Subject:
 
 
 def subjects(model: nn.Module, x: Tensor, views: int) -> dict[str, tuple[str, Make]]:
-    """The method's name and how to make it afresh, by label: all methods, variants of DSS, the reference for images."""
+    """Method name and maker by label: all methods, variants of DSS, and for images the reference."""
 
     def maker(kind: type[Adapter], variant: str = "paper", execution: Execution = FAST) -> tuple[str, Make]:
         own = views if variant == "paper" else None
@@ -266,7 +268,7 @@ def subjects(model: nn.Module, x: Tensor, views: int) -> dict[str, tuple[str, Ma
 
 
 def take_turn(make: Make, patience: float) -> Turn:
-    """Make it, step it to warm up, then once more and on while patience lasts."""
+    """Make the subject, warm it up with one step, then step it at least once and while patience lasts."""
     peak = PeakMemory()
     subject = make()
     step = subject.watch.timed("step", subject.step)
@@ -280,16 +282,16 @@ def take_turn(make: Make, patience: float) -> Turn:
 
 
 def warm_up(model: nn.Module, x: Tensor) -> None:
-    """A training step on a copy: libraries are loaded and threads started before anything is measured."""
-    twin = copy.deepcopy(model)
-    optimizer = torch.optim.Adam(twin.parameters(), fused=True)
-    twin(x).sum().backward()
+    """Train a copy for one step, so that libraries are loaded and threads started before anything is measured."""
+    model = copy.deepcopy(model)
+    optimizer = torch.optim.Adam(model.parameters(), fused=True)
+    model(x).sum().backward()
     optimizer.step()
 
 
 @torch.no_grad()
 def plain_seconds(model: nn.Module, x: Tensor) -> float:
-    """One plain forward pass, after another that warms up."""
+    """Time one plain forward pass, after another one as a warm-up."""
     model(x)
     start = time.perf_counter()
     model(x)
@@ -305,7 +307,7 @@ def measure(
     views: int,
     patience: float = PATIENCE,
 ) -> dict[str, Any]:
-    """A row for each subject on this network and batch, and what they are measured against."""
+    """Measure each subject on this network and batch, and the plain pass they are compared with."""
     warm_up(model, x)
     peak = PeakMemory()
     plain = [plain_seconds(model, x)]
@@ -350,20 +352,20 @@ def measure(
 
 
 def known_median(values: Iterable[float | None]) -> float | None:
-    """The median of what was measured, if anything was."""
+    """The median of the measured values, if there are any."""
     known = [value for value in values if value is not None]
     return median(known) if known else None
 
 
 def goals(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """What was asked for beside what was measured."""
+    """Compare the goals with the measurements."""
     by_label = {row["label"]: row for row in rows}
     found = [(goal, by_label[goal.label][goal.value]) for goal in GOALS]
     return [{**asdict(goal), "measured": value, "met": value <= goal.limit} for goal, value in found]
 
 
 def show(result: Mapping[str, Any]) -> Table:
-    """The table of one setting."""
+    """Make the table of one setting."""
     plain, peak = f"{1000 * result['plain_seconds']:.0f} ms", f"{result['plain_peak_megabytes']:.0f} MB"
     table = Table(title=f"{result['title']}, batch {result['shape'][0]}; a plain pass takes {plain} and {peak}")
     table.add_column("method", no_wrap=True)
@@ -405,7 +407,7 @@ def show(result: Mapping[str, Any]) -> Table:
 
 
 def show_goals(found: list[dict[str, Any]]) -> Table:
-    """The goals."""
+    """Make the table of the goals."""
     table = Table("goal", "measured", "at most", "met", title="Goals")
     for goal in found:
         table.add_row(goal["text"], f"{goal['measured']:.3f}", f"{goal['limit']:g}", "yes" if goal["met"] else "no")
@@ -413,13 +415,11 @@ def show_goals(found: list[dict[str, Any]]) -> Table:
 
 
 def main(*, quick: bool = False, rounds: int | None = None, out: Path = OUT, errors: Path | None = None) -> None:
-    """Print the tables; write them as JSON, and the chart of cost against error beside it where errors are known."""
+    """Print the tables; write them as JSON, and the chart of cost against error if errors are known."""
     console = Console(width=max(120, Console().width))
     results = []
     keep_freed()
     for setting in SETTINGS:
-        if setting.model not in MODELS:
-            continue
         setting = setting.quick() if quick else setting
         model, x = random_model(setting.model), random_batch(setting.shape)
         made = subjects(model, x, setting.views)
@@ -446,4 +446,4 @@ def main(*, quick: bool = False, rounds: int | None = None, out: Path = OUT, err
     charts = draw_chart(results[0], errors or ERRORS, out.parent) if errors or ERRORS.is_file() else []
     console.print(f"Written: {', '.join(str(path) for path in (out, *charts))}")
     if quick:
-        console.print("This was a quick look: small batches, few views. The numbers mean little.")
+        console.print("This was a quick run with small batches and few augmentations. Its numbers mean little.")

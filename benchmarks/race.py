@@ -1,11 +1,11 @@
-"""The reference CoTTA and ours on the same weights, stream and threads, in one run: the error beside the time.
+"""Error and time of the reference CoTTA and of our methods, on the same weights, stream and threads, in one run.
 
     python -m benchmarks.race experiments/race_cifar10.yaml --set data.path=... --set model.weights=... --out race.json
 
 Each batch of the stream goes through a plain pass of the source, through `reference_cotta` in float32, and through
-every method of the experiment with its first seed; every other batch in the opposite order, so that all see the same
-machine. The first batch warms up: it counts in the errors, not in the times. A time is the mean over batches, whether
-the gate lets them have views or not.
+every method of the experiment with its first seed; every other batch in reverse order, so that all see the same
+machine. The first batch is a warm-up: it counts in the errors, not in the times. A time is the mean over batches, with
+or without augmentations.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PLAIN = "plain pass"
 
 @dataclass
 class Racer:
-    """Somebody in the race, and how it goes."""
+    """A participant with its errors and times so far."""
 
     answer: Callable[[Batch], Tensor]
     wrong: int = 0
@@ -76,7 +76,7 @@ def plain(model: nn.Module) -> Callable[[Batch], Tensor]:
 
 
 def adapting(adapter: Adapter) -> Callable[[Batch], Tensor]:
-    """One of ours, told where a domain starts."""
+    """One of our methods, with known boundaries."""
 
     def answer(batch: Batch) -> Tensor:
         if batch.first:
@@ -87,7 +87,7 @@ def adapting(adapter: Adapter) -> Callable[[Batch], Tensor]:
 
 
 def race(found: experiment.Experiment, views: int, console: Console) -> list[Row]:
-    """All of them, batch by batch."""
+    """Run all of them, batch by batch."""
     keep_freed()
     torch.manual_seed(0)  # the reference restores by the global generator
     stream, model = open_stream(found.data, found.protocol), found.model.load()
@@ -120,8 +120,8 @@ def race(found: experiment.Experiment, views: int, console: Console) -> list[Row
 
 
 def show(title: str, rows: list[Row]) -> Table:
-    """Error and time of each."""
-    table = Table("", "error %", "s a batch", "x plain", "/ public", title=title)
+    """Make the table of errors and times."""
+    table = Table("", "error %", "s per batch", "x plain", "/ public", title=title)
     for row in rows:
         numbers = (f"{row.error:.1f}", f"{row.seconds:.3f}", f"{row.forward_ratio:.1f}", f"{row.reference_ratio:.3f}")
         table.add_row(row.label, *numbers)
@@ -129,16 +129,16 @@ def show(title: str, rows: list[Row]) -> Table:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run, print, write."""
+    """Run, print and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.race", description=__doc__.partition("\n")[0])
-    parser.add_argument("experiment", type=Path, help="a YAML file: data, model, execution, methods")
+    parser.add_argument("experiment", type=Path, help="YAML file with data, model, execution and methods")
     parser.add_argument("--set", action="append", default=[], dest="change", help="data.path=..., as for ctta run")
-    parser.add_argument("--views", type=int, default=32, help="of the reference")
-    parser.add_argument("--out", type=Path, help="where the JSON goes")
+    parser.add_argument("--views", type=int, default=32, help="augmentations of the reference")
+    parser.add_argument("--out", type=Path, help="JSON file to write")
     given = parser.parse_args(arguments)
     console, found = Console(), experiment.load(given.experiment, given.change)
     rows = race(found, given.views, console)
-    console.print(show(f"{found.name}, batch {found.data.batch}, {found.data.images} images a domain", rows))
+    console.print(show(f"{found.name}, batch {found.data.batch}, {found.data.images} images per domain", rows))
     if given.out:
         document: dict[str, Any] = {
             "environment": environment(),

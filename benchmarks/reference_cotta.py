@@ -1,8 +1,8 @@
-"""CoTTA as public code runs it, without cleverness: the baseline of the timings. It shares no code with `ctta`.
+"""CoTTA as public code runs it, without optimisation: the baseline of the timings. It shares no code with `ctta`.
 
-Three copies of the model in float32 and the layout they came in, views one at a time and operation by operation, all of
-them on every batch whether the augmentation threshold asks for them or not, a loop for the moving average, a mask for
-the restore.
+It has three copies of the model in float32 and in the layout they came in. Augmentations are made one at a time and
+operation by operation, on every batch, whether the threshold asks for them or not. The moving average is a loop, the
+restore a mask.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ReferenceCoTTA:
         self.optimizer = torch.optim.Adam(self.student.parameters(), lr=lr)
         self.views, self.threshold, self.ema, self.restore_share = views, augmentation_threshold, ema, restore
         self.view = view or random_view(seed=0)
-        self.forwards = views + 3  # and the student, the anchor, the plain teacher
+        self.forwards = views + 3  # with the student, the anchor, and the teacher on the un-augmented batch
 
     def __call__(self, x: Tensor) -> Tensor:
         student = self.student(x)
@@ -51,7 +51,7 @@ class ReferenceCoTTA:
 
     @torch.no_grad()
     def pseudo_label(self, x: Tensor) -> Tensor:
-        """The mean over views where the anchor is unsure, else the plain answer; both are there before it is asked."""
+        """The mean over augmentations if the anchor is unsure, else the un-augmented prediction; both are computed."""
         confidence = self.anchor(x).softmax(1).amax(1).mean()
         plain = self.teacher(x)
         averaged = torch.stack([self.teacher(self.view(x)) for _ in range(self.views)]).mean(0)
@@ -59,20 +59,20 @@ class ReferenceCoTTA:
 
     @torch.no_grad()
     def follow(self) -> None:
-        """The moving average, tensor by tensor."""
+        """Update the moving average, tensor by tensor."""
         for teacher, student in zip(self.teacher.parameters(), self.student.parameters(), strict=True):
             teacher.copy_(self.ema * teacher + (1 - self.ema) * student)
 
     @torch.no_grad()
     def restore(self) -> None:
-        """A random number and a mask for every scalar."""
+        """Restore with a random number and a mask per scalar."""
         for student, source in zip(self.student.parameters(), self.anchor.parameters(), strict=True):
             mask = (torch.rand(student.shape) < self.restore_share).to(student.dtype)
             student.copy_(source * mask + student * (1 - mask))
 
 
 def with_batch_statistics(model: nn.Module) -> nn.Module:
-    """A frozen copy whose BatchNorm layers have forgotten their running statistics, and so use the batch's."""
+    """A frozen copy whose BatchNorm layers have no running statistics, and so use the batch's."""
     model = copy.deepcopy(model).eval().requires_grad_(False)
     for layer in model.modules():
         if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -82,6 +82,6 @@ def with_batch_statistics(model: nn.Module) -> nn.Module:
 
 
 def random_view(seed: int) -> Callable[[Tensor], Tensor]:
-    """One draw for the whole batch at each call."""
+    """An augmentation with one draw per call, for the whole batch."""
     source = random.Random(seed)
     return lambda x: batch_view(x, draw_parameters(x.shape[2], x.shape[3], source))

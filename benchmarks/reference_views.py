@@ -1,4 +1,4 @@
-"""CoTTA's image view, written a second time and without cleverness. It shares no code with `ctta.views.images`.
+"""CoTTA's image augmentation, written a second time and without optimisation. It shares no code with `ctta.views`.
 
 Two forms:
 
@@ -6,7 +6,7 @@ Two forms:
     batch_view         a batch, one PyTorch call after the other on the padded images as the released code runs them;
                        the baseline of the timings
 
-Both take their random numbers as `ViewParameters`, so that two implementations can be given the same ones.
+Both take their random numbers as `ViewParameters`, so that two implementations can use the same ones.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ NOISE = 0.005
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """The numbers one view is made of."""
+    """The random numbers of one augmented view."""
 
     order: tuple[int, ...] = (0, 1, 2, 3, 4)  # positions in KINDS
-    factors: tuple[float, ...] = (1.0, 1.0, 1.0, 0.0, 1.0)  # one for each of KINDS
+    factors: tuple[float, ...] = (1.0, 1.0, 1.0, 0.0, 1.0)  # one per entry of KINDS
     angle: float = 0.0  # radians, clockwise as seen on the screen
     shift: tuple[int, int] = (0, 0)  # pixels to the right, pixels down
     scale: float = 1.0
@@ -44,7 +44,7 @@ class ViewParameters:
 
 
 def draw_parameters(height: int, width: int, source: random.Random) -> ViewParameters:
-    """The released code's draw of one view."""
+    """Draw one augmented view as the released code does."""
     padded_height, padded_width = height + 2 * (height // 2), width + 2 * (width // 2)
     return ViewParameters(
         order=tuple(source.sample(range(5), 5)),
@@ -70,7 +70,7 @@ def draw_parameters(height: int, width: int, source: random.Random) -> ViewParam
 
 
 def reference_view(image: Tensor, parameters: ViewParameters, noise: Tensor | None = None) -> Tensor:
-    """The whole view of one image, (C, H, W), without noise unless it is given."""
+    """Augment one image, (C, H, W); without noise unless it is given."""
     pixels = np.clip(image.detach().double().numpy(), 0, 1)
     pixels = jitter(pixels, parameters.order, parameters.factors)
     pixels = geometry(pixels, parameters)
@@ -80,7 +80,7 @@ def reference_view(image: Tensor, parameters: ViewParameters, noise: Tensor | No
 
 
 def jitter(image: Image, order: tuple[int, ...], factors: tuple[float, ...]) -> Image:
-    """The colour jitters, one after the other."""
+    """Apply the colour jitters one after the other."""
     for kind in order:
         image = JITTERS[kind](image, factors[kind])
     return image
@@ -97,7 +97,7 @@ def geometry(image: Image, parameters: ViewParameters) -> Image:
 
 
 def blend(image: Image, other: Image | float, factor: float) -> Image:
-    """`factor` of the image, the rest of the other."""
+    """Mix `factor` of the image with 1 - `factor` of the other."""
     return np.clip(factor * image + (1 - factor) * other, 0, 1)
 
 
@@ -136,7 +136,7 @@ def hue(image: Image, shift: float) -> Image:
 
 
 def gamma(image: Image, exponent: float) -> Image:
-    """A power of each value."""
+    """Raise each value to a power."""
     return np.clip(image**exponent, 0, 1)
 
 
@@ -182,13 +182,13 @@ def blur(image: Image, sigma: float) -> Image:
 
 
 def crop(image: Image, height: int, width: int) -> Image:
-    """The centre."""
+    """Cut out the centre."""
     top, left = (image.shape[1] - height) // 2, (image.shape[2] - width) // 2
     return image[:, top : top + height, left : left + width]
 
 
 def flip(image: Image) -> Image:
-    """Left becomes right."""
+    """Mirror left and right."""
     return image[:, :, ::-1]
 
 
@@ -196,7 +196,7 @@ def flip(image: Image) -> Image:
 
 
 def batch_view(x: Tensor, parameters: ViewParameters) -> Tensor:
-    """The same view for a batch (N, 3, H, W), noise included: every operation on its own, at the padded size."""
+    """Augment a batch, (N, 3, H, W), with noise: every operation on its own, at the padded size."""
     _, _, height, width = x.shape
     x = x.clamp(0, 1)
     for kind in parameters.order:

@@ -1,7 +1,7 @@
-"""A stream that comes again and again: the error of every method in every round. Who collapses, and when?
+"""Error of every method in every round of a recurring stream: which methods collapse, and when?
 
 `python -m benchmarks.rounds RUN ... --out results/recurring20` reads the run folders of one experiment whose protocol
-is recurring, and writes the table as CSV and, beside it, how it was made.
+is recurring. It writes the table as CSV, and how it was made as JSON.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ctta.records.run_folder import Record, RunFolder
 
 
 def errors(records: Iterable[Record], domains: int) -> list[float]:
-    """Percent wrong in each round of so many domains."""
+    """The error in percent per round of `domains` domains."""
     wrong: Counter[int] = Counter()
     seen: Counter[int] = Counter()
     for record in records:
@@ -27,10 +27,10 @@ def errors(records: Iterable[Record], domains: int) -> list[float]:
 
 
 def main() -> None:
-    """Read, fold, write."""
+    """Read the run folders and write the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.rounds", description=__doc__)
     parser.add_argument("runs", nargs="+", type=Path, help="run folders of one experiment")
-    parser.add_argument("--out", type=Path, required=True, help="where the table goes, without its ending")
+    parser.add_argument("--out", type=Path, required=True, help="path of the table without its suffix")
     given = parser.parse_args()
     folders = [RunFolder(path) for path in given.runs]
     first = folders[0].run()

@@ -1,10 +1,10 @@
-"""How much should the plain batch count beside its views? The error of several rules, from the answers of one run.
+"""Error of several rules for the weight of the un-augmented batch, from the predictions of one run.
 
     python -m benchmarks.shares experiments/share_rule.yaml --set data.path=... --set model.weights=... --out shares.csv
 
-DSS with preset `fast` and eight views goes along a stream. At every batch the logits of its views and of the plain batch
-are kept, and each rule says what it would have answered with the first four views, and with all. What a rule would have taught
-the teacher is not seen. Rows are added to the CSV, so that several streams can stand in one.
+DSS with preset `fast` runs on a stream with 8 augmentations. For every batch the logits of the augmented views and of the
+un-augmented batch are kept, and each rule predicts from the first 4 and from all 8. The effect of a rule on the teacher
+is not measured. Rows are appended to the CSV, so that one file can hold several streams.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from ctta.core.teacher import confidence_weight, mean_confidence
 from ctta.data.datasets import open_stream
 from ctta.experiments import experiment
 
-Rule = Callable[[Tensor, Tensor], Tensor]  # from the mean confidence without views and with one to the plain share
+Rule = Callable[[Tensor, Tensor], Tensor]  # mean confidences without and with augmentation -> weight
 
 RULES: dict[str, Rule] = {
     **{f"always {share:g}": lambda plain, view, share=share: plain.new_tensor(share) for share in (0, 0.25, 0.5, 1)},
@@ -39,7 +39,7 @@ MOST, FEW = 8, 4
 
 
 class Kept(DSS):
-    """DSS that keeps what its teacher says of each view, and of the plain batch."""
+    """DSS that keeps its teacher's logits of each view and of the un-augmented batch."""
 
     def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
         self.said, self.plain = torch.stack(list(self.run_views(network, x, views))), self.run(network, x)
@@ -47,13 +47,13 @@ class Kept(DSS):
 
 
 def answer(views: Tensor, plain: Tensor, rule: Rule) -> Tensor:
-    """Logits by a rule."""
+    """Combine logits by a rule."""
     view = torch.stack([mean_confidence(logits) for logits in views]).mean()
     return views.mean(0).lerp(plain, rule(mean_confidence(plain), view))
 
 
 def errors(found: experiment.Experiment, console: Console) -> Iterator[tuple[str, int, dict[str, float]]]:
-    """Each rule, with so many views: percent wrong by domain."""
+    """Give each rule, its number of augmentations, and the error in percent per domain."""
     stream, method = open_stream(found.data, found.protocol), found.methods[0]
     adapter = Kept(found.model.load(), preset=method.preset, views=MOST, execution=found.execution)
     kept: list[tuple[str, Tensor, Tensor, Tensor]] = []
@@ -72,15 +72,15 @@ def errors(found: experiment.Experiment, console: Console) -> Iterator[tuple[str
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run, print, write."""
+    """Run, print and write."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.shares", description=__doc__.partition("\n")[0])
-    parser.add_argument("experiment", type=Path, help="a YAML file: data, model, execution, DSS with its preset")
+    parser.add_argument("experiment", type=Path, help="YAML file with data, model, execution, and DSS with its preset")
     parser.add_argument("--set", action="append", default=[], dest="change", help="data.path=..., as for ctta run")
-    parser.add_argument("--name", default="", help="what the stream is called in the table")
-    parser.add_argument("--out", type=Path, help="the CSV that rows are added to")
+    parser.add_argument("--name", default="", help="name of the stream in the table")
+    parser.add_argument("--out", type=Path, help="CSV file to append rows to")
     given = parser.parse_args(arguments)
     console, found = Console(), experiment.load(given.experiment, given.change)
-    table = Table("rule", "views", "error %", title=given.name or found.name)
+    table = Table("rule", "augmentations", "error %", title=given.name or found.name)
     rows: list[list[Any]] = []
     for name, views, by_domain in errors(found, console):
         mean = f"{fmean(by_domain.values()):.2f}"

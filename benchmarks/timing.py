@@ -1,4 +1,4 @@
-"""Interleaved timing: on a busy machine a ratio of medians taken in turns is worth more than any absolute number."""
+"""Interleaved timing: on a busy machine, a ratio of interleaved medians is more reliable than absolute times."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Action = Callable[[], object]
 
 
 def medians(actions: Mapping[str, Action], *, rounds: int = 15, warm_up: int = 2) -> dict[str, float]:
-    """Median seconds of each action; in every round each runs once, and every other round backwards."""
+    """Median seconds of each action. Each one runs once per round, in reverse order in every second round."""
     for _ in range(warm_up):
         for action in actions.values():
             action()

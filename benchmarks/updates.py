@@ -1,7 +1,7 @@
-"""What a mean teacher does to its weights after each batch: restore, moving average, optimiser step.
+"""Time of a mean teacher's weight updates after each batch: restore, moving average, optimiser step.
 
-Random parameters in the shapes of ResNet-20 (.3 M) and WRN-28-10 (36.5 M). The first way of each is that of the
-released code.
+The parameters are random, in the shapes of ResNet-20 (0.3 M) and WRN-28-10 (36.5 M). The first implementation of each
+update is that of the released code.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ EMA = 0.999
 
 
 def resnet20_shapes() -> list[tuple[int, ...]]:
-    """As our own model has them."""
+    """The shapes of our own model."""
     return [tuple(parameter.shape) for parameter in cifar_resnet(20).parameters()]
 
 
@@ -43,13 +43,13 @@ def wrn_28_10_shapes() -> list[tuple[int, ...]]:
 
 
 def make(shapes: list[tuple[int, ...]], seed: int) -> list[Tensor]:
-    """Random parameters."""
+    """Draw random parameters."""
     generator = torch.Generator().manual_seed(seed)
     return [torch.randn(shape, generator=generator) * 0.05 for shape in shapes]
 
 
 def restore_actions(weights: list[Tensor], source: list[Tensor]) -> dict[str, Action]:
-    """A mask per tensor, as released and without its arithmetic, against a few indices."""
+    """Restore by a mask per tensor, in two ways, and by a few indices."""
     turns = itertools.count()
 
     def blend() -> None:
@@ -68,7 +68,7 @@ def restore_actions(weights: list[Tensor], source: list[Tensor]) -> dict[str, Ac
 
 
 def average_actions(teacher: list[Tensor], student: list[Tensor]) -> dict[str, Action]:
-    """A new tensor each against one call in place."""
+    """Average into new tensors, and by one call in place."""
 
     def loop() -> None:
         for one, other in zip(teacher, student, strict=True):
@@ -78,7 +78,7 @@ def average_actions(teacher: list[Tensor], student: list[Tensor]) -> dict[str, A
 
 
 def optimizer_actions(shapes: list[tuple[int, ...]], kind: str) -> dict[str, Action]:
-    """Each kernel has weights and moments of its own."""
+    """Step without and with fused kernels, each on its own weights and moments."""
 
     def step(fused: bool) -> Action:
         weights = make(shapes, 0)
@@ -93,7 +93,7 @@ def optimizer_actions(shapes: list[tuple[int, ...]], kind: str) -> dict[str, Act
 
 def main() -> None:
     """Print the table."""
-    table = Table("parameters", "update", "way", "ms", "faster", title="Updates of the weights")
+    table = Table("parameters", "update", "implementation", "ms", "faster", title="Weight updates")
     for network, shapes, rounds in (("ResNet-20", resnet20_shapes(), 41), ("WRN-28-10", wrn_28_10_shapes(), 9)):
         size = sum(math.prod(shape) for shape in shapes)
         first, second = make(shapes, 0), make(shapes, 1)

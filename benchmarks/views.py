@@ -1,6 +1,6 @@
-"""Image views: ours against the view run one operation after the other, for the batch and for each image alone.
+"""Time of image augmentation: ours against one operation after the other, for the batch and for each image.
 
-The baseline shares one draw over the batch, as the released code does; `each image` gives each its own.
+The baseline has one draw per batch, as the released code; `each image` has one per image.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ BATCH, IMAGES = "op by op, batch", "op by op, each image"
 
 
 def actions(x: Tensor) -> dict[str, Action]:
-    """What is timed, by name; every call makes a new draw."""
+    """The timed actions by name; every call makes a new draw."""
     height, width = x.shape[2:]
     source, turns = random.Random(0), itertools.count()
 
@@ -43,7 +43,7 @@ def actions(x: Tensor) -> dict[str, Action]:
 
 def main() -> None:
     """Print the table."""
-    table = Table("batch", "views", "ms", "vs batch", "vs each image", title="Image views, times faster")
+    table = Table("batch", "augmentation", "ms", "vs batch", "vs each image", title="Image augmentation, speedup")
     for shape in SHAPES:
         x = torch.rand(shape, generator=torch.Generator().manual_seed(0))
         seconds = medians(actions(x))

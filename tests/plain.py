@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import copy
+import math
+from collections.abc import Iterable
 
 import torch
 from torch import nn
 
+from ctta.testing.networks import CLASSES, make_batch, make_network
+
 
 def with_batch_statistics(network: nn.Module) -> nn.Module:
-    """The way the field's public code does it: forget the running statistics."""
+    """Copy the network without running statistics, as the field's public code does."""
     network = copy.deepcopy(network).eval()
     for layer in network.modules():
         if isinstance(layer, nn.BatchNorm1d | nn.BatchNorm2d):
@@ -19,20 +23,68 @@ def with_batch_statistics(network: nn.Module) -> nn.Module:
     return network
 
 
+def make_decisive() -> nn.Module:
+    """The image network with a head that is sure of some images and not of others, and predicts all classes."""
+    network = make_network("image_bn")
+    with torch.no_grad():
+        mean = with_batch_statistics(network)(make_batch("image_bn", 256, seed=50)).mean(0)
+        network.head.bias.sub_(mean)
+        for parameter in network.head.parameters():
+            parameter.mul_(16)
+    return network
+
+
 def identity_views(x: torch.Tensor, random: object) -> torch.Tensor:
-    """Views that leave the batch as it is, so that a random method is not."""
+    """Augment nothing, so that a random method becomes deterministic."""
     return x.clone()
 
 
 def norm_weights(network: nn.Module) -> list[nn.Parameter]:
-    """Of the BatchNorm layers."""
+    """Weights and biases of the BatchNorm layers."""
     return [p for layer in network.modules() if isinstance(layer, nn.BatchNorm2d) for p in (layer.weight, layer.bias)]
 
 
 def cross_entropies(target: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
-    """One value a sample, in loops."""
+    """One value per sample, in loops."""
     rows = []
     for t, z in zip(target.softmax(1), logits, strict=True):
         total = z.exp().sum()
         rows.append(-sum(t[c] * (z[c].exp() / total).log() for c in range(len(z))))
     return torch.stack(rows)
+
+
+def adam(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
+    return torch.optim.Adam(parameters, 1e-3)
+
+
+class PlainETA:
+    """ETA, and EATA with `fisher`, as its authors describe it: filter twice, average, weight, step."""
+
+    def __init__(self, network, optimizer, *, d, fisher=None, anchor=0.0):
+        self.network = with_batch_statistics(network)
+        self.learned = norm_weights(self.network)
+        self.start = [p.detach().clone() for p in self.learned]
+        self.optimizer = optimizer(self.learned)
+        self.limit, self.d, self.fisher, self.anchor = 0.4 * math.log(CLASSES), d, fisher, anchor
+        self.average, self.kept = None, []
+
+    def __call__(self, x):
+        logits = self.network(x)
+        p = logits.softmax(1)
+        h = -(p * p.log()).sum(1)
+        chosen = [i for i in range(len(x)) if h[i] < self.limit]
+        if self.average is not None:
+            lengths = [(self.average.norm() * p[i].norm()).item() for i in chosen]
+            cosines = [abs((self.average @ p[i]).item()) / n for i, n in zip(chosen, lengths, strict=True)]
+            chosen = [i for i, cosine in zip(chosen, cosines, strict=True) if cosine < self.d]
+        self.kept.append(len(chosen))
+        if chosen:
+            mean = p[chosen].detach().mean(0)
+            self.average = mean if self.average is None else 0.9 * self.average + 0.1 * mean
+            loss = (h[chosen] * torch.exp(self.limit - h[chosen].detach())).mean()
+            for number, parameter in enumerate(self.learned if self.fisher else []):
+                loss = loss + self.anchor * (self.fisher[number] * (parameter - self.start[number]) ** 2).sum()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+        return logits.detach()

@@ -1,57 +1,58 @@
-"""Ahead: the same results in the same order, bounded, errors in their place, no threads left."""
+"""Prefetch: the same results in the same order, a bounded number in flight, errors in their turn, no threads left."""
 
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from ctta.base.prefetch import ahead
+
+PATIENCE = 60  # seconds until a test that waits in vain fails
 
 
 def threads():
     return [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3, 100])
-def test_order_is_kept_whoever_is_faster(depth):
-    def slow_first(item):
-        time.sleep(0.01 if item % 3 == 0 else 0)
+@pytest.mark.parametrize("depth", [0, 1, 2, 3, 100])
+def test_order_is_kept_whichever_is_faster(depth):
+    finished, order = [threading.Event() for _ in range(20)], []
+
+    def odd_first(item):
+        if depth > 1 and item % 2 == 0:
+            assert finished[item + 1].wait(PATIENCE)
+        order.append(item)
+        finished[item].set()
         return item * item
 
-    assert list(ahead(slow_first, range(20), depth)) == [(i, i * i) for i in range(20)]
+    assert list(ahead(odd_first, range(20), depth)) == [(i, i * i) for i in range(20)]
+    assert (order.index(1) < order.index(0)) == (depth > 1)
     assert not threads()
 
 
-def test_it_really_works_ahead_and_no_further_than_asked():
-    begun = []
+def test_the_next_items_are_begun_while_one_is_in_use_and_no_more():
+    begun, taken = threading.Semaphore(0), []
 
-    def note(item):
-        begun.append(item)
-        return item
+    def items():
+        for item in range(50):
+            taken.append(item)
+            yield item
 
-    found = ahead(note, iter(range(50)), 2)
-    assert not begun  # nothing before the first is wanted
-    next(found)
-    wait_until(lambda: len(begun) == 3)
-    next(found)
-    wait_until(lambda: len(begun) == 4)
-    time.sleep(0.05)
-    assert len(begun) == 4  # one in use, and two ahead of the two taken
+    found = ahead(lambda item: begun.release(), items(), 2)
+    assert not taken, "nothing is begun before the first result is wanted"
+    for number in range(3):
+        next(found)
+        assert len(taken) == number + 3, "one in use and two ahead"
+    for _ in taken:
+        assert begun.acquire(timeout=PATIENCE), "an item was taken and not begun"
     found.close()
+    assert not begun.acquire(blocking=False)
     assert not threads()
-
-
-def wait_until(ready):
-    deadline = time.monotonic() + 10
-    while not ready():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
 
 
 def test_two_are_at_work_together():
-    meeting = threading.Barrier(2, timeout=10)  # breaks if one waits alone
+    meeting = threading.Barrier(2, timeout=PATIENCE)  # breaks if one waits alone
 
     def meet(item):
         return meeting.wait()

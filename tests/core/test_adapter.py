@@ -11,7 +11,7 @@ from torch import nn
 
 import ctta
 from ctta import DSS, METHODS, TENT, ConfigError, InputError, ModelError, Source, StateError
-from networks import CLASSES, ImageBN, make_batch, make_network
+from ctta.testing.networks import CLASSES, ImageBN, make_batch, make_network
 
 X = make_batch("image_bn", 4, 0)
 

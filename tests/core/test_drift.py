@@ -10,14 +10,14 @@ import torch
 
 import ctta
 from benchmarks.drift import Score, Signals, score, true_starts
-from contract import CHECKS, Case, OnDevice, answers, flat_state, same, same_state
 from ctta.core import drift
 from ctta.core.drift import Detector
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
 from ctta.running.runner import execute
-from networks import make_network
+from ctta.testing.contract import CHECKS, Case, OnDevice, answers, flat_state, same, same_state
+from ctta.testing.networks import make_network
 
 PARTS = (("fog", 25), ("snow", 20), ("fog", 10), ("fog", 10))  # domains and their sizes
 

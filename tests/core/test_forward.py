@@ -12,7 +12,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 import ctta
 from ctta import Execution
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 
 
 class Small(nn.Module):

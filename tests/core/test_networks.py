@@ -8,7 +8,7 @@ from torch import nn
 
 from ctta import InputError, Normalized
 from ctta.core import networks as layers
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 
 X = make_batch("image_bn", 8, 0)
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ctta import TENT, BNAdapt
 from ctta.core import statistics as norms
-from networks import make_batch, make_network, make_stream
+from ctta.testing.networks import make_batch, make_network, make_stream
 
 X = make_batch("image_bn", 8, 0)
 

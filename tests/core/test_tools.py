@@ -13,7 +13,7 @@ import ctta
 from ctta import LAME, ModelError, Normalized
 from ctta.core import networks as layers
 from ctta.models import MODELS
-from networks import NETWORKS, make_batch, make_network
+from ctta.testing.networks import NETWORKS, make_batch, make_network
 
 
 class Probe(LAME):

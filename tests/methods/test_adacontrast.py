@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ctta import AdaContrast
 from ctta.methods.adacontrast import contrast_loss, diversity_loss, random_queue, refined
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 from plain import identity_views
 
 

@@ -8,8 +8,8 @@ import torch
 from ctta import ConjugatePL
 from ctta.core.losses import entropy
 from ctta.methods.conjugate_pl import conjugate_label, conjugate_loss
-from networks import make_batch, make_decisive
-from plain import with_batch_statistics
+from ctta.testing.networks import make_batch
+from plain import make_decisive, norm_weights, with_batch_statistics
 
 
 def solved(probability, epsilon):
@@ -50,7 +50,7 @@ def test_without_epsilon_it_is_entropy():
 def test_ten_batches_against_plain_torch(dtype, tolerance, epsilon, temperature):
     network = make_decisive().to(dtype)
     reference = with_batch_statistics(network)
-    learned = [p for layer in (reference.bn1, reference.bn2) for p in (layer.weight, layer.bias)]
+    learned = norm_weights(reference)
     optimizer = torch.optim.SGD(learned, 1e-3, momentum=0.9, nesterov=True)
     adapter = ConjugatePL(network, preset="cifar10", epsilon=epsilon, temperature=temperature)
     for x in [make_batch("image_bn", 16, seed).to(dtype) for seed in range(10)]:

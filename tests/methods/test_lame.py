@@ -10,7 +10,7 @@ import torch
 
 from ctta import LAME
 from ctta.methods.lame import distances, energy, knn_affinity, laplacian_answer, rbf_affinity
-from networks import make_network, make_stream
+from ctta.testing.networks import make_network, make_stream
 
 # Four points on a line, at 0, 1, 3 and 7.
 LINE = torch.tensor([0.0, 1.0, 3.0, 7.0], dtype=torch.float64)

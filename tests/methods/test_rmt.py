@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ctta import RMT, InputError, StateError
 from ctta.methods.rmt import class_means, contrastive_loss, draw_projector, make_projector, nearest, self_training
-from networks import CLASSES, make_batch, make_network
+from ctta.testing.networks import CLASSES, make_batch, make_network
 from plain import cross_entropies, identity_views, with_batch_statistics
 
 

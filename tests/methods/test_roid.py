@@ -11,7 +11,7 @@ from torch import nn
 
 from ctta import ROID
 from ctta.methods.roid import diversity, likelihood_ratio, sample_weight, scaled, smoothed_prior
-from networks import make_batch, make_network
+from ctta.testing.networks import make_batch, make_network
 from plain import cross_entropies, identity_views, norm_weights, with_batch_statistics
 
 

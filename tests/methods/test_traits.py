@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ctta import METHODS
-from networks import ImageBN
+from ctta.testing.networks import ImageBN
 
 COUNTS: Counter[str] = Counter()
 PARTIAL = ("roid",)  # the view of the samples kept alone is part of a pass
@@ -62,6 +62,11 @@ def test_passes_are_as_declared(name):
     if name not in PARTIAL:
         assert (min(forwards), max(forwards)) == pytest.approx((fewest, most))
     assert (min(backwards), max(backwards)) == adapter.traits.backwards
+
+
+@pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)
+def test_every_method_declares_its_own(kind):
+    assert "traits" in vars(kind)
 
 
 @pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)

@@ -1,65 +1,316 @@
-"""All methods, all networks, all checks; and save/load across processes."""
+"""Methods that are broken on purpose: the right check of the contract catches each one and names what is wrong."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
+import random
+import re
 
 import pytest
 import torch
+from torch import Tensor
 
-from contract import CHECKS, Case, answers
-from ctta import METHODS, Execution
-from networks import NETWORKS
-
-
-@pytest.mark.parametrize("network", NETWORKS)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_contract(check, method, network):
-    check(Case(METHODS[method], network))
+from ctta import TENT, Source, Step, TestAug
+from ctta.testing import Case, contract
 
 
-@pytest.mark.parametrize("method", ["test_aug", "cotta", "dss"])
-@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
-def test_contract_with_views_side_by_side(check, method, monkeypatch):
-    monkeypatch.setattr(Execution, "passes_at_once", lambda execution, x: 2)  # tests run on one thread
-    check(Case(METHODS[method], "image_bn"))
+class KeepsHiddenState(TENT):
+    """State in a plain attribute: not saved, not reset."""
+
+    def build(self):
+        super().build()
+        self.bias_of_mine = torch.zeros(self.classes)
+
+    def adapt(self, x: Tensor) -> Step:
+        step = super().adapt(x)
+        self.bias_of_mine = 0.9 * self.bias_of_mine + 0.1 * step.logits.detach().mean(0)
+        return Step(step.logits + self.bias_of_mine, step.info)
 
 
-RESUME = """
-import sys, torch
-from contract import Case, answers
-from networks import NETWORKS
-from ctta import METHODS
+class CountsInPython(TENT):
+    """A counter that drives behaviour and rides nowhere."""
 
-folder = sys.argv[1]
-for method in METHODS:
-    for network in NETWORKS:
-        case = Case(METHODS[method], network)
-        adapter = case.adapter()
-        adapter.load_state_dict(torch.load(f"{folder}/{method}-{network}.pt", weights_only=True))
-        torch.save(answers(adapter, case.stream()[3:]), f"{folder}/{method}-{network}-rest.pt")
-"""
+    seen = 0
+
+    def adapt(self, x: Tensor) -> Step:
+        self.seen += 1
+        step = super().adapt(x)
+        return Step(step.logits * (1 + self.seen), step.info)
 
 
-def test_a_new_process_goes_on_exactly(tmp_path):
-    expected = {}
-    for method in METHODS:
-        for network in NETWORKS:
-            case = Case(METHODS[method], network)
-            adapter = case.adapter(seed=11)
-            answers(adapter, case.stream()[:3])
-            torch.save(adapter.state_dict(), tmp_path / f"{method}-{network}.pt")
-            expected[method, network] = answers(adapter, case.stream()[3:])
-    subprocess.run([sys.executable, "-c", RESUME, str(tmp_path)], check=True, cwd=Path(__file__).parents[1])
-    for (method, network), logits in expected.items():
-        rest = torch.load(tmp_path / f"{method}-{network}-rest.pt", weights_only=True)
-        assert all(torch.equal(a, b) for a, b in zip(logits, rest, strict=True)), (method, network)
+class OwnOptimizer(TENT):
+    """An optimiser under another name: its moments are lost on the way to disk."""
+
+    def build(self):
+        super().build()
+        self.mine, self.optimizer = self.optimizer, None
+
+    def adapt(self, x: Tensor) -> Step:
+        self.optimizer = self.mine
+        try:
+            return super().adapt(x)
+        finally:
+            self.optimizer = None
 
 
-def test_every_method_file_is_listed():
-    files = {path.stem for path in (Path(__file__).parents[2] / "src/ctta/methods").glob("*.py")} - {"__init__"}
-    assert files == set(METHODS)
-    assert all(method.name == name for name, method in METHODS.items())
+class OutsideRandomness(Source):
+    """Draws from a generator of the process."""
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(super().adapt(x).logits * (1 + random.random()))
+
+
+class ChangesTheInput(Source):
+    """Normalises the batch in place."""
+
+    def adapt(self, x: Tensor) -> Step:
+        return super().adapt(x.mul_(0.5))
+
+
+class ChangesTheModel(TENT):
+    """Works on the caller's model."""
+
+    def __init__(self, model, *args, **kwargs):
+        super().__init__(model, *args, **kwargs)
+        self.theirs = [model]
+
+    def adapt(self, x: Tensor) -> Step:
+        step = super().adapt(x)
+        with torch.no_grad():
+            next(self.theirs[0].parameters()).add_(1e-3)
+        return step
+
+
+class DrawsGlobally(Source):
+    """Advances the global generator outside the scope of a batch."""
+
+    def step(self, x: Tensor) -> Step:
+        torch.rand(1)
+        return super().step(x)
+
+
+class KeepsTheGraph(TENT):
+    """Remembers logits with their graph."""
+
+    def adapt(self, x: Tensor) -> Step:
+        self.last = self.run(self.model, x, grad=True)
+        return super().adapt(x)
+
+
+class Grows(Source):
+    """Remembers every batch."""
+
+    def build(self):
+        self.memory: list[Tensor] = []
+
+    def adapt(self, x: Tensor) -> Step:
+        self.memory.append(x.clone())
+        return super().adapt(x)
+
+
+class LearnsWhenAsked(TENT):
+    """Learns in predict()."""
+
+    def answer(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            next(self.model.parameters()).mul_(0.99)
+        return super().answer(x)
+
+
+class DropsAClass(Source):
+    """Answers with one class too few."""
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(super().adapt(x).logits[:, :-1])
+
+
+class ObeysModes(TENT):
+    """Lets train() and eval() through to the networks."""
+
+    def train(self, mode: bool = True):
+        for child in self.children():
+            child.train(mode)
+        return self
+
+
+class NoPickle(Source):
+    """Holds a function that cannot be pickled."""
+
+    def build(self):
+        self.score = lambda logits: logits
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(self.score(super().adapt(x).logits))
+
+
+class LearnsAnything(TENT):
+    """Steps without a check of the loss."""
+
+    def learn(self, loss: Tensor) -> Tensor:
+        loss.backward()
+        for parameter in self.model.parameters():
+            if parameter.grad is not None:
+                parameter.data.sub_(0.01 * parameter.grad)
+                parameter.grad = None
+        return loss.detach()
+
+
+class LearnsBeforeItLooks(TENT):
+    """Changes state before the batch is checked."""
+
+    def adapt(self, x: Tensor) -> Step:
+        with torch.no_grad():
+            next(self.model.parameters()).mul_(0.99)
+        return super().adapt(x)
+
+
+class ReadsOften(TENT):
+    """Reads the device again and again."""
+
+    def adapt(self, x: Tensor) -> Step:
+        step = super().adapt(x)
+        return Step(step.logits, {**step.info, "sure": torch.tensor(float(step.logits.detach().mean()))})
+
+
+class SetsThreads(Source):
+    """Takes the whole machine for itself."""
+
+    def adapt(self, x: Tensor) -> Step:
+        torch.set_num_threads(torch.get_num_threads() + 1)
+        return super().adapt(x)
+
+
+class DropsNothing(Source):
+    """Returns logits with their graph."""
+
+    def step(self, x: Tensor) -> Step:
+        step = super().step(x)
+        return Step(step.logits.requires_grad_(), step.info, step.samples)
+
+
+class IgnoresTheSeed(TestAug):
+    """Draws the same augmentations whatever the seed."""
+
+    def __init__(self, *args, seed=0, **kwargs):
+        super().__init__(*args, seed=0, **kwargs)
+
+
+class ForgetsTheStatistics(TENT):
+    """Leaves the BatchNorm statistics that it changed in restore_source()."""
+
+    def adapt(self, x: Tensor) -> Step:
+        step = super().adapt(x)
+        self.model.bn1.running_mean.add_(1)
+        return step
+
+    def restore_source(self) -> None:
+        mean = self.model.bn1.running_mean.clone()
+        super().restore_source()
+        self.model.bn1.running_mean.copy_(mean)
+
+
+class KeepsTheMoments(TENT):
+    """Leaves the optimiser's state in restore_source()."""
+
+    def restore_source(self) -> None:
+        optimizer, self.optimizer = self.optimizer, None
+        super().restore_source()
+        self.optimizer = optimizer
+
+
+class KeepsTheWeights(TENT):
+    """Does nothing in restore_source()."""
+
+    def restore_source(self) -> None:
+        pass
+
+
+class GrowsSlowly(Source):
+    """Remembers one number per batch."""
+
+    def build(self):
+        self.history: list[float] = []
+
+    def adapt(self, x: Tensor) -> Step:
+        self.history.append(0.5)
+        return super().adapt(x)
+
+
+class SourceThatDrifts(TENT):
+    """Learns on the copy that stands for the source."""
+
+    def adapt(self, x: Tensor) -> Step:
+        step = super().adapt(x)
+        with torch.no_grad():
+            self.source_model.head.bias.add_(0.01)
+        return step
+
+
+class AcceptsNaN(Source):
+    """Replaces NaN by 0 without a word."""
+
+    def step(self, x: Tensor) -> Step:
+        return super().step(x.nan_to_num())
+
+
+class NeedsTwo(Source):
+    """Normalises over the batch in its own way."""
+
+    def adapt(self, x: Tensor) -> Step:
+        logits = super().adapt(x).logits
+        return Step((logits - logits.mean(0)) / logits.std(0, correction=0))
+
+
+class TakesTheDefaultPrecision(Source):
+    """Makes new tensors in the process's default precision."""
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(super().adapt(x).logits + torch.rand(1, generator=torch.Generator().manual_seed(0)))
+
+
+CAUGHT = [
+    (DropsAClass, contract.check_predictions, "shape (8, 4) instead of (8, 5)"),
+    (DropsNothing, contract.check_predictions, "the logits are not detached"),
+    (ChangesTheInput, contract.check_leaves_the_caller_alone, "the input was changed"),
+    (ChangesTheModel, contract.check_leaves_the_caller_alone, "the caller's model has other weights"),
+    (DrawsGlobally, contract.check_leaves_the_caller_alone, "the global random generator was used"),
+    (SetsThreads, contract.check_leaves_the_caller_alone, "the number of threads was changed"),
+    (OutsideRandomness, contract.check_seeding, "the same seed gave other predictions"),
+    (IgnoresTheSeed, contract.check_seeding, "another seed gave the same predictions"),
+    (KeepsHiddenState, contract.check_reset_replays, "after reset() the predictions are others"),
+    (CountsInPython, contract.check_reset_replays, "after reset() the predictions are others"),
+    (KeepsTheWeights, contract.check_reset_replays, "after reset() the state is another"),
+    (KeepsTheWeights, contract.check_restore_source, "restore_source() left other weights"),
+    (ForgetsTheStatistics, contract.check_restore_source, "restore_source() left other statistics"),
+    (KeepsTheMoments, contract.check_restore_source, "restore_source() left the optimiser's state"),
+    (KeepsHiddenState, contract.check_save_and_load, "it does not go on exactly"),
+    (CountsInPython, contract.check_save_and_load, "it does not go on exactly"),
+    (OwnOptimizer, contract.check_save_and_load, "it does not go on exactly"),
+    (Grows, contract.check_bounded_state, "the adapter grew"),
+    (GrowsSlowly, contract.check_bounded_state, "the adapter grew"),
+    (KeepsTheGraph, contract.check_keeps_no_graph, "a tensor with its graph is alive"),
+    (LearnsWhenAsked, contract.check_predict_changes_nothing, "predict() or source() changed the state"),
+    (SourceThatDrifts, contract.check_source_is_the_model, "source(x) is not the model's prediction"),
+    (ObeysModes, contract.check_modes_are_inert, "train() changes the predictions"),
+    (NoPickle, contract.check_copies, "pickle failed"),
+    (LearnsBeforeItLooks, contract.check_bad_input, "a bad batch (NaN or infinity) changed the state"),
+    (AcceptsNaN, contract.check_bad_input, "a bad batch (NaN or infinity) was accepted"),
+    (NeedsTwo, contract.check_one_sample, "logits that are not finite"),
+    (LearnsAnything, contract.check_skips_non_finite, "was not skipped"),
+    (TakesTheDefaultPrecision, contract.check_default_dtype, "the default dtype changes the predictions"),
+    (ReadsOften, contract.check_one_synchronisation, "read the device more than 1x"),
+]
+
+
+@pytest.mark.parametrize(("method", "check", "words"), CAUGHT, ids=lambda value: getattr(value, "__name__", ""))
+def test_the_contract_catches(method, check, words):
+    threads = torch.get_num_threads()
+    try:
+        with pytest.raises(AssertionError, match=re.escape(words)):
+            check(Case(method, "image_bn"))
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_every_check_is_seen_to_fail():
+    """That the same checks pass on a sound method is shown by the tests of all methods."""
+    assert list(dict.fromkeys(check for _, check, _ in CAUGHT)) == list(contract.CHECKS)

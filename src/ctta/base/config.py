@@ -40,7 +40,8 @@ class Config:
     """The root of all method configurations. Fields are declared with `setting`."""
 
     def __post_init__(self) -> None:
-        problems = [problem for name in self.fields() if (problem := self._problem(name))]
+        annotations = typing.get_type_hints(type(self))
+        problems = [problem for name in self.fields() if (problem := self._problem(name, annotations[name]))]
         if problems:
             raise ConfigError("\n".join(problems))
 
@@ -88,10 +89,10 @@ class Config:
                 return f"The field {name!r} of {cls.__name__} is now called {field.name!r}."
         return f"{cls.__name__} has no field {name!r}. {nearest(name, cls.fields())}"
 
-    def _problem(self, name: str) -> str | None:
+    def _problem(self, name: str, annotation: Any) -> str | None:
         field = next(field for field in dataclasses.fields(self) if field.name == name)
         value = getattr(self, name)
-        if _fits(value, typing.get_type_hints(type(self))[name]) and _in_range(value, field.metadata):
+        if _fits(value, annotation) and _in_range(value, field.metadata):
             return None
         problem = f"The field {name!r} of {type(self).__name__} must be {_accepted(type(self), field)}."
         former = field.metadata.get("renamed", {})

@@ -1,0 +1,449 @@
+"""The contract: what every method must honour, as a list of checks.
+
+Each check takes a `Case`, one method on one network, and raises an AssertionError that says what does not hold.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import io
+import pickle
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from ctta.base.errors import CttaError, InputError, ModelError
+from ctta.core.adapter import Adapter, Step
+from ctta.testing.networks import CLASSES, make_network, make_stream
+
+# Settings that make hidden state visible: large steps, a fast teacher, augmentations and memories in use, samples
+# selected, resets. Each one is given to the methods that have a field of this name.
+LIVELY: Mapping[str, Any] = {
+    "lr": 0.02,
+    "ema": 0.5,
+    "restore": 0.05,
+    "views": 2,
+    "augmentation_threshold": 1.0,
+    "queue": 24,
+    "refine_after": 16,
+    "margin": 0.9,
+    "similarity": 0.95,
+    "reset_every": 4,
+}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One method on one network of `NETWORKS`; `arguments` are passed on to the method."""
+
+    method: type[Adapter]
+    network: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+    def model(self) -> nn.Module:
+        return make_network(self.network)
+
+    def adapter(self, *, seed: int = 0, model: nn.Module | None = None, **fields: Any) -> Adapter:
+        """A new adapter with lively settings, prepared with source data."""
+        settings = {key: value for key, value in LIVELY.items() if self.has(key)}
+        adapter = self.method(model or self.model(), seed=seed, **{**settings, **self.arguments, **fields})
+        adapter.prepare((x, torch.arange(len(x)) % CLASSES) for x in make_stream(self.network, 2))
+        return adapter
+
+    def stream(self, batches: int = 6) -> list[Tensor]:
+        return make_stream(self.network, batches)
+
+    def has(self, setting: str) -> bool:
+        """Whether the method has a setting of this name."""
+        return setting in self.method.config_type.fields()
+
+    @property
+    def learns(self) -> bool:
+        return self.adapter().optimizer is not None
+
+
+def predictions(adapter: Adapter, stream: Iterable[Tensor]) -> list[Tensor]:
+    return [adapter(x) for x in stream]
+
+
+def same(left: list[Tensor], right: list[Tensor]) -> bool:
+    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+
+def flat_state(value: Any) -> list[Any]:
+    """Everything in a state dict, as a flat list of clones and plain values."""
+    if isinstance(value, Tensor):
+        return [value.detach().clone()]
+    if isinstance(value, dict):
+        return [leaf for key in value for leaf in [key, *flat_state(value[key])]]
+    if isinstance(value, list | tuple):
+        return [leaf for entry in value for leaf in flat_state(entry)]
+    return [value]
+
+
+def same_state(left: list[Any], right: list[Any]) -> bool:
+    return len(left) == len(right) and all(
+        torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in zip(left, right, strict=True)
+    )
+
+
+def check_predictions(case: Case) -> None:
+    """Logits are (N, C), detached, finite and of the model's dtype; `info` is 0-d and `samples` are (N,)."""
+    adapter = case.adapter()
+    for x in case.stream():  # the last batch is smaller than the others
+        step = adapter.step(x)
+        assert isinstance(step, Step), f"step() returned {type(step).__name__} instead of a Step"
+        shape = tuple(step.logits.shape)
+        assert shape == (len(x), CLASSES), f"the logits have shape {shape} instead of {(len(x), CLASSES)}"
+        assert not step.logits.requires_grad, "the logits are not detached"
+        assert step.logits.isfinite().all(), "the logits are not finite"
+        assert step.logits.dtype == x.dtype, f"the logits are {step.logits.dtype} instead of {x.dtype}"
+        missing = [name for name in ("confidence", "skipped", "forwards", "backwards") if name not in step.info]
+        assert not missing, f"info has no {missing}"
+        for name, value in step.info.items():
+            assert value.dim() == 0, f"info[{name!r}] is not 0-d"
+            assert not value.requires_grad, f"info[{name!r}] is not detached"
+        assert "confidence" in step.samples, "samples has no 'confidence'"
+        for name, value in step.samples.items():
+            assert value.shape == (len(x),), f"samples[{name!r}] has shape {tuple(value.shape)} instead of {(len(x),)}"
+    assert adapter.batches == 6, f"{adapter.batches} batches were counted instead of 6"
+
+
+def check_leaves_the_caller_alone(case: Case) -> None:
+    """The model, the input, the global generator, the grad mode, threads and default dtype stay as they were."""
+    model = case.model()
+    before = flat_state(model.state_dict())
+    modes = [module.training for module in model.modules()]
+    wants = [parameter.requires_grad for parameter in model.parameters()]
+    stream = case.stream()
+    inputs = [x.clone() for x in stream]
+    generator, threads, dtype = torch.get_rng_state(), torch.get_num_threads(), torch.get_default_dtype()
+    adapter = case.adapter(model=model)
+    predictions(adapter, stream)
+    adapter.predict(stream[0])
+    adapter.source(stream[0])
+    assert same_state(before, flat_state(model.state_dict())), "the caller's model has other weights"
+    assert modes == [module.training for module in model.modules()], "the caller's model is in another mode"
+    assert wants == [p.requires_grad for p in model.parameters()], "the caller's model has another requires_grad"
+    assert all(parameter.grad is None for parameter in model.parameters()), "the caller's model has gradients"
+    assert same(inputs, stream), "the input was changed"
+    assert torch.equal(generator, torch.get_rng_state()), "the global random generator was used"
+    assert torch.is_grad_enabled(), "the grad mode was changed"
+    assert threads == torch.get_num_threads(), "the number of threads was changed"
+    assert dtype == torch.get_default_dtype(), "the default dtype was changed"
+
+
+def check_seeding(case: Case) -> None:
+    """One seed gives the same predictions whatever the global generator does; another seed gives others."""
+    stream = case.stream()
+    first = predictions(case.adapter(seed=3), stream)
+    torch.manual_seed(123)
+    again = predictions(case.adapter(seed=3), stream)
+    assert same(first, again), "the same seed gave other predictions"
+    if case.has("draw") or case.has("restore"):
+        assert not same(first, predictions(case.adapter(seed=4), stream)), "another seed gave the same predictions"
+
+
+def check_reset_replays(case: Case) -> None:
+    """After reset() the whole state is as it was made, and the same stream gives the same predictions."""
+    adapter, stream = case.adapter(), case.stream()
+    fresh = flat_state(adapter.state_dict())
+    first = predictions(adapter, stream)
+    if case.learns:
+        assert not same_state(fresh, flat_state(adapter.state_dict())), "the stream did not change the state"
+        assert not same(first, predictions(adapter, stream)), "the state does not change the predictions"
+    adapter.begin_domain()
+    adapter.reset()
+    assert same_state(fresh, flat_state(adapter.state_dict())), "after reset() the state is another"
+    assert same(first, predictions(adapter, stream)), "after reset() the predictions are others"
+
+
+def check_restore_source(case: Case) -> None:
+    """restore_source() puts every network and the optimiser back to the source; counters go on."""
+    adapter, fresh, stream = case.adapter(), case.adapter(), case.stream()
+    predictions(adapter, stream)
+    adapter.restore_source()
+    assert adapter.batches == len(stream), "restore_source() changed the number of batches"
+    assert same(list(fresh.parameters()), list(adapter.parameters())), "restore_source() left other weights"
+    for network, source in zip(adapter.children(), fresh.children(), strict=True):
+        if list(network.parameters()):
+            assert same(list(source.buffers()), list(network.buffers())), "restore_source() left other statistics"
+    assert not any(value.any() for value in moments(adapter)), "restore_source() left the optimiser's state"
+
+
+def check_save_and_load(case: Case) -> None:
+    """A state saved anywhere and loaded with weights_only=True into a new adapter continues the stream exactly."""
+    stream = case.stream()
+    for cut in (0, 2):
+        adapter = case.adapter(seed=5)
+        predictions(adapter, stream[:cut])
+        adapter.begin_domain()
+        buffer = io.BytesIO()
+        torch.save(adapter.state_dict(), buffer)
+        rest = predictions(adapter, stream[cut:])
+        buffer.seek(0)
+        other = case.adapter(seed=0)
+        other.load_state_dict(torch.load(buffer, weights_only=True))
+        assert other.batches == cut, f"after loading, {other.batches} batches were counted instead of {cut}"
+        assert same(rest, predictions(other, stream[cut:])), f"saved after {cut} batches, it does not go on exactly"
+
+
+def check_bounded_state(case: Case) -> None:
+    """After 30 batches the adapter is as large as after the first one."""
+    fields: dict[str, Any] = {"views": 1} if case.has("views") else {}
+    adapter, stream = case.adapter(**fields), [x[:4] for x in case.stream(4)]
+    adapter(stream[0])
+    start = len(pickle.dumps(adapter))
+    for number in range(1, 30):
+        adapter(stream[number % 4])
+    end = len(pickle.dumps(adapter))
+    assert end == start, f"the adapter grew from {start} to {end} bytes"
+
+
+def check_keeps_no_graph(case: Case) -> None:
+    """After a batch no tensor with a graph is alive, and no gradient is kept."""
+    adapter, stream = case.adapter(), case.stream()
+    gc.freeze()  # so that only what the batches leave behind is inspected
+    try:
+        kept = [adapter.step(x) for x in stream]
+        gc.collect()
+        alive = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
+    finally:
+        gc.unfreeze()
+    assert len(kept) == len(stream)
+    assert not [value for value in alive if value.grad_fn is not None], "a tensor with its graph is alive"
+    assert all(parameter.grad is None for parameter in adapter.parameters()), "gradients are kept"
+
+
+def check_predict_changes_nothing(case: Case) -> None:
+    """predict() and source() between batches change neither the state nor later predictions."""
+    stream = case.stream()
+    expected = predictions(case.adapter(), stream)
+    adapter = case.adapter()
+    found = []
+    for x in stream:
+        before = flat_state(adapter.state_dict())
+        once, twice = adapter.predict(x), adapter.predict(x)
+        adapter.source(stream[0])
+        assert same_state(before, flat_state(adapter.state_dict())), "predict() or source() changed the state"
+        assert torch.equal(once, twice), "predict() gave two predictions for one batch"
+        found.append(adapter(x))
+    assert same(expected, found), "predict() or source() changed later predictions"
+
+
+def check_source_is_the_model(case: Case) -> None:
+    """source(x) is the prediction of the caller's model in eval mode, at any point of the stream."""
+    model, stream = case.model(), case.stream()
+    adapter = case.adapter(model=model)
+    model.eval()
+    for x in stream:
+        with torch.no_grad():
+            expected = model(x)
+        assert torch.allclose(adapter.source(x), expected, atol=1e-5), "source(x) is not the model's prediction"
+        adapter(x)
+
+
+def check_modes_are_inert(case: Case) -> None:
+    """train(), eval(), no_grad and inference_mode around the adapter change nothing."""
+    stream = case.stream(3)
+    expected = predictions(case.adapter(), stream)
+
+    def under(context: Callable[[], AbstractContextManager[Any]], mode: bool | None = None) -> list[Tensor]:
+        adapter, found = case.adapter(), []
+        for x in stream:
+            if mode is not None:
+                nn.Sequential(adapter).train(mode)
+            with context():
+                found.append(adapter(x + 0))  # under inference_mode this makes an inference tensor
+        return found
+
+    assert same(expected, under(nullcontext, True)), "train() changes the predictions"
+    assert same(expected, under(nullcontext, False)), "eval() changes the predictions"
+    assert same(expected, under(torch.no_grad)), "no_grad changes the predictions"
+    assert same(expected, under(torch.inference_mode)), "inference_mode changes the predictions"
+
+
+def check_copies(case: Case) -> None:
+    """Pickled and deep-copied adapters continue exactly and are independent of the original."""
+    stream = case.stream()
+    ways: dict[str, Callable[[Adapter], Adapter]] = {
+        "deepcopy": copy.deepcopy,
+        "pickle": lambda adapter: pickle.loads(pickle.dumps(adapter)),
+    }
+    for word, duplicate in ways.items():
+        adapter = case.adapter()
+        predictions(adapter, stream[:2])
+        try:
+            other = duplicate(adapter)
+        except Exception as error:
+            raise AssertionError(f"{word} failed: {error}") from error
+        expected = predictions(adapter, stream[2:])
+        assert same(expected, predictions(other, stream[2:])), f"a copy by {word} does not go on exactly"
+
+
+def check_bad_input(case: Case) -> None:
+    """Each bad batch is refused with a clear error, and the state is untouched."""
+    adapter, good = case.adapter(), case.stream()[0]
+    adapter(good)
+    before = flat_state(adapter.state_dict())
+
+    def refuses(x: Tensor, call: Callable[[Tensor], Any], words: str, *errors: type[CttaError]) -> None:
+        kind = f"a bad batch ({words or f'shape {tuple(x.shape)}'})"
+        try:
+            call(x)
+        except errors as error:
+            if words not in str(error):
+                raise AssertionError(f"{kind} was refused with another message: {error}") from error
+        else:
+            raise AssertionError(f"{kind} was accepted")
+        assert same_state(before, flat_state(adapter.state_dict())), f"{kind} changed the state"
+
+    spoiled = [
+        ("NaN or infinity", good.flatten().index_fill(0, torch.tensor(3), float("nan")).view_as(good)),
+        ("NaN or infinity", good.flatten().index_fill(0, torch.tensor(0), float("inf")).view_as(good)),
+        ("empty", good[:0]),
+        ("floating point", (good * 255).to(torch.uint8)),
+        ("float64", good.double()),
+        ("batch dimension", good.flatten()[:10]),
+    ]
+    if case.has("draw") and good.dim() == 4:
+        spoiled += [
+            ("normalised", (good - 0.5) / 0.25),
+            ("unsqueeze", good[0]),
+            ("views of their own", torch.rand(4, 7, 16, 16)),
+        ]
+    for words, x in spoiled:
+        refuses(x, adapter.step, words, InputError)
+        refuses(x, adapter.predict, words, InputError)
+    for x in (good[0], good[:, :2] if good.dim() == 4 else good[:, :, :2]):
+        refuses(x, adapter.step, "", InputError, ModelError)
+
+
+def check_one_sample(case: Case) -> None:
+    """A batch of one sample works."""
+    adapter = case.adapter()
+    for x in case.stream(3):
+        logits = adapter(x[:1])
+        assert logits.shape == (1, CLASSES), f"one sample gave logits of shape {tuple(logits.shape)}"
+        assert logits.isfinite().all(), "one sample gave logits that are not finite"
+
+
+class Fragile(nn.Module):
+    """A network that overflows while it is armed."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+        self.armed = False
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.network(x)
+        return logits * (float("nan") if self.armed else 1.0)
+
+
+def arm(adapter: Adapter, armed: bool) -> None:
+    for module in adapter.modules():
+        if isinstance(module, Fragile):
+            module.armed = armed
+
+
+def moments(adapter: Adapter) -> list[Tensor]:
+    """Copies of the optimiser's state."""
+    if adapter.optimizer is None:
+        return []
+    return [value.clone() for slots in adapter.optimizer.state.values() for value in slots.values()]
+
+
+def check_skips_non_finite(case: Case) -> None:
+    """A loss that is not finite never reaches the weights, at the first step or later; the step is counted."""
+    learns = case.learns
+    for cut in (0, 2):
+        adapter, stream = case.adapter(model=Fragile(case.model())), case.stream()
+        predictions(adapter, stream[:cut])
+        weights, state = [parameter.clone() for parameter in adapter.parameters()], moments(adapter)
+        arm(adapter, True)
+        step = adapter.step(stream[cut])
+        arm(adapter, False)
+        if learns:
+            assert step.info["skipped"] == 1, "a loss that is not finite was not skipped"
+            assert same(state, moments(adapter)), "a loss that is not finite reached the optimiser's state"
+            if not case.has("restore"):
+                assert same(weights, list(adapter.parameters())), "a loss that is not finite reached the weights"
+        later = predictions(adapter, stream[cut:])
+        assert all(logits.isfinite().all() for logits in later), "later predictions are not finite"
+        state = [*adapter.parameters(), *adapter.buffers()]
+        assert all(value.isfinite().all() for value in state), "weights or buffers are not finite"
+        assert adapter.skipped == int(learns), f"{int(adapter.skipped)} skipped steps were counted"
+
+
+def check_default_dtype(case: Case) -> None:
+    """A program whose default is double precision still gets the model's own precision."""
+    stream = case.stream(3)
+    expected = predictions(case.adapter(), stream)
+    model, before = case.model(), torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        adapter = case.adapter(model=model)
+        assert same(expected, predictions(adapter, stream)), "the default dtype changes the predictions"
+        assert all(value.dtype == torch.float32 for value in adapter.parameters()), "the default dtype reached weights"
+    finally:
+        torch.set_default_dtype(before)
+
+
+class OnDevice(Tensor):
+    """A tensor that pretends to be on a device: it counts reads on the host, and copies that wait for it."""
+
+    reads: ClassVar[list[str]] = []
+    HOST: ClassVar[list[str]] = [
+        *("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "cpu", "numpy"),
+        *("nonzero", "masked_select", "unique", "bincount"),
+    ]
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = getattr(function, "__name__", "")
+        masked = name in ("__getitem__", "__setitem__") and any(
+            isinstance(index, Tensor) and index.dtype == torch.bool
+            for index in (args[1] if isinstance(args[1], tuple) else (args[1],))
+        )
+        waits = name == "to" and not isinstance(args[0], OnDevice) and not (kwargs or {}).get("non_blocking")
+        if (name in cls.HOST and isinstance(args[0], OnDevice)) or masked or waits:
+            cls.reads.append(name)
+        return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+
+
+def check_one_synchronisation(case: Case) -> None:
+    """At most one host-device synchronisation per batch; two at the first, which tries how augmentations may go."""
+    fields: dict[str, Any] = {"augmentation_threshold": 0.5} if case.has("gate") else {}
+    adapter = case.adapter(**fields)
+    for number, x in enumerate(case.stream(3)):
+        OnDevice.reads.clear()
+        adapter.step(x.as_subclass(OnDevice))
+        allowed = 2 if number == 0 else 1
+        assert len(OnDevice.reads) <= allowed, f"batch {number} read the device more than {allowed}x: {OnDevice.reads}"
+
+
+CHECKS: tuple[Callable[[Case], None], ...] = (
+    check_predictions,
+    check_leaves_the_caller_alone,
+    check_seeding,
+    check_reset_replays,
+    check_restore_source,
+    check_save_and_load,
+    check_bounded_state,
+    check_keeps_no_graph,
+    check_predict_changes_nothing,
+    check_source_is_the_model,
+    check_modes_are_inert,
+    check_copies,
+    check_bad_input,
+    check_one_sample,
+    check_skips_non_finite,
+    check_default_dtype,
+    check_one_synchronisation,
+)
