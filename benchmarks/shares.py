@@ -2,7 +2,7 @@
 
     python -m benchmarks.shares experiments/share_rule.yaml --set data.path=... --set model.weights=... --out shares.csv
 
-DSS with preset `fast` runs on a stream with 8 augmentations. For every batch the logits of the augmented views and of the
+DSS fast runs on a stream with 8 augmentations. For every batch the logits of the augmented views and of the
 un-augmented batch are kept, and each rule predicts from the first 4 and from all 8. The effect of a rule on the teacher
 is not measured. Rows are appended to the CSV, so that one file can hold several streams.
 """

@@ -14,7 +14,10 @@ from ctta.testing.networks import make_batch, make_network
 def test_memory_of_dss_is_the_sum_of_its_parts(lanes):
     network, x = make_network("image_bn").eval(), make_batch("image_bn", 8, 0)
     result = memory.measure(
-        network, x, augmentation_threshold=1.0, execution=ctta.Execution(views_per_pass=4, parallel_passes=lanes)
+        network,
+        x,
+        augmentation_threshold=1.0,
+        execution=ctta.Execution(views_per_pass=4 // lanes, parallel_passes=lanes),
     )
     parts = result["parts"]
     assert parts["source weights"] == parts["student"] == parts["teacher"] == 1

@@ -16,7 +16,7 @@ def test_the_race_has_error_and_time_of_all(tmp_path, small):
     arguments = [
         str(EXPERIMENT),
         *small,
-        *("--set", "methods=[cotta, {method: dss, preset: cifar10+lean}]", "--views", "2"),
+        *("--set", "methods=[cotta, {method: dss, preset: cifar10+fast}]", "--views", "2"),
         *("--out", str(tmp_path / "race.json")),
     ]
     race.main(arguments)

@@ -23,8 +23,8 @@ def test_rules_are_compared_on_the_same_predictions(tmp_path, small):
     half = len(rows) // 2
     assert [row | {"stream": ""} for row in rows[:half]] == [row | {"stream": ""} for row in rows[half:]]
     found = {(row["rule"], row["views"]): row for row in rows}
-    assert float(found["weighed", "8"]["mean"]) == pytest.approx(
-        (float(found["weighed", "8"]["fog"]) + float(found["weighed", "8"]["contrast"])) / 2, abs=0.06
+    assert float(found["confidence", "8"]["mean"]) == pytest.approx(
+        (float(found["confidence", "8"]["fog"]) + float(found["confidence", "8"]["contrast"])) / 2, abs=0.06
     )
     assert found["always 1", "4"] | {"views": ""} == found["always 1", "8"] | {"views": ""}, "no augmentation counts"
 

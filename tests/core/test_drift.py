@@ -16,7 +16,7 @@ from ctta.data.stream import Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
 from ctta.running.runner import execute
-from ctta.testing.contract import CHECKS, Case, OnDevice, answers, flat_state, same, same_state
+from ctta.testing.contract import CHECKS, Case, OnDevice, flat_state, predictions, same, same_state
 from ctta.testing.networks import make_network
 
 PARTS = (("fog", 25), ("snow", 20), ("fog", 10), ("fog", 10))  # domains and their sizes
@@ -208,7 +208,7 @@ def test_contract(check):
 def test_reset_and_save_between_few_samples():
     adapter, small = make(), [part for x in batches() for part in x.chunk(2)]
     fresh = flat_state(adapter.state_dict())
-    first = answers(adapter, small[:3])  # 20 + 20 are judged, 20 wait
+    first = predictions(adapter, small[:3])  # 20 + 20 are judged, 20 wait
     assert adapter.drift.gathered[0, 0] == 20
     buffer = io.BytesIO()
     torch.save(adapter.state_dict(), buffer)
@@ -221,7 +221,7 @@ def test_reset_and_save_between_few_samples():
     assert sum(int(step.info["boundary"]) for step in rest) == 1
     adapter.reset()
     assert same_state(fresh, flat_state(adapter.state_dict()))
-    assert same(first, answers(adapter, small[:3]))
+    assert same(first, predictions(adapter, small[:3]))
 
 
 def test_a_bad_batch_is_not_looked_at():

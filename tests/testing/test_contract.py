@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import re
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -157,10 +158,10 @@ class LearnsAnything(TENT):
 class LearnsBeforeItLooks(TENT):
     """Changes state before the batch is checked."""
 
-    def adapt(self, x: Tensor) -> Step:
+    def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         with torch.no_grad():
             next(self.model.parameters()).mul_(0.99)
-        return super().adapt(x)
+        return super().observe(x)
 
 
 class ReadsOften(TENT):
@@ -297,7 +298,7 @@ CAUGHT = [
     (NeedsTwo, contract.check_one_sample, "logits that are not finite"),
     (LearnsAnything, contract.check_skips_non_finite, "was not skipped"),
     (TakesTheDefaultPrecision, contract.check_default_dtype, "the default dtype changes the predictions"),
-    (ReadsOften, contract.check_one_synchronisation, "read the device more than 1x"),
+    (ReadsOften, contract.check_one_synchronisation, "read the device more than once"),
 ]
 
 

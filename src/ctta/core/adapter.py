@@ -88,7 +88,7 @@ class Adapter(MethodTools, ABC):
     ) -> None:
         super().__init__()
         if boundaries not in ("known", "detected"):
-            former = " 'told' is now called 'known'." if boundaries == "told" else ""
+            former = " 'told' is now called 'known'." if str(boundaries) == "told" else ""
             raise ConfigError(f"boundaries must be 'known' or 'detected'. Got {boundaries!r} instead.{former}")
         if isinstance(views, int):
             fields["views"], views = views, None
