@@ -2,41 +2,67 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest
+
+# What `make test-fast` runs: the rooms whose tests need no whole experiment, no other process and no browser.
+FAST := tests/base tests/core tests/data tests/methods tests/models tests/paper tests/report/tables
 
 # Threads that spin while they wait make shared cores several times slower.
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test check bench clean
+.PHONY: help demo test test-fast check bench clean
 help:
-	@echo "make demo    the main job on the embedded default"
-	@echo "make test    the tests"
-	@echo "make check   ruff, mypy, import-linter"
-	@echo "make bench   speed and memory, as ratios"
+	@echo "make demo       run five methods on the embedded data; needs the package only"
+	@echo "make test       run all tests, except those marked 'timing' (pytest -m timing)"
+	@echo "make test-fast  run the tests of $(subst tests/,,$(FAST)) in a minute;"
+	@echo "                leaves out the other folders of tests/ and what is marked 'slow'"
+	@echo "make check      run ruff, mypy and import-linter, and compare two collections of the tests"
+	@echo "make bench      measure time and memory of every method, as ratios"
+	@echo "make clean      remove .venv and build files"
 
-$(VENV)/.ready: pyproject.toml
+$(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
 	  { echo "ctta needs Python 3.11 or newer, and '$(PYTHON)' is not. Try: make PYTHON=python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null || \
 	  { echo "'$(PYTHON)' has no venv module. On Debian or Ubuntu: apt install python3-venv" >&2; exit 1; }
-	@echo "Setting up $(VENV) (once, a few minutes) ..."
+	@echo "Setting up $(VENV) (once, a minute or two) ..."
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet -e .
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet -e '.[bench]'
+	@touch $@
+
+$(VENV)/.tests: $(VENV)/.installed
+	@echo "Adding what the tests need (once, a few minutes) ..."
 	@$(BIN)/python -m pip install --quiet -e '.[test,dev]'
 	@touch $@
 
-demo: $(VENV)/.ready
+demo: $(VENV)/.installed
 	@$(BIN)/ctta demo
 
-test: $(VENV)/.ready
-	$(BIN)/python -m pytest -n auto
+test: $(VENV)/.tests
+	$(PYTEST) -n auto
 
-check: $(VENV)/.ready
+test-fast: $(VENV)/.tests
+	$(PYTEST) -n auto -m "not slow and not timing" $(FAST)
+
+check: $(VENV)/.tests
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	@echo "collecting the tests twice, under two hash seeds"
+	@for seed in 1 2; do \
+	  PYTHONHASHSEED=$$seed $(PYTEST) --collect-only -q -m "" >$(VENV)/collected || { cat $(VENV)/collected; exit 1; }; \
+	  grep :: $(VENV)/collected >$(VENV)/collected.$$seed; \
+	done
+	@diff $(VENV)/collected.1 $(VENV)/collected.2 || \
+	  { echo "The order or the names of these tests depend on hashes or addresses: parametrise over a list." >&2; exit 1; }
 
-bench: $(VENV)/.ready
+bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:

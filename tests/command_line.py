@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 TESTS = Path(__file__).parent
+PATIENCE = 120  # seconds after which a test gives up; none needs a tenth of it
 
 
 def start(*arguments, **options):
@@ -28,5 +30,14 @@ def start(*arguments, **options):
 
 def ctta(*arguments):
     process = start(*arguments)
-    out, err = process.communicate(timeout=120)
+    out, err = process.communicate(timeout=PATIENCE)
     return process.returncode, out, err
+
+
+def wait_for(path, process):
+    """Wait until a process has made a file; fail if it ends without, or takes too long."""
+    deadline = time.monotonic() + PATIENCE
+    while not path.exists():
+        assert process.poll() is None, f"it ended without {path}: {process.communicate()}"
+        assert time.monotonic() < deadline, f"{path} did not come"
+        time.sleep(0.02)

@@ -1,45 +1,41 @@
-"""One file a method. To add one: write the file, add its line here."""
+"""One file per method. To add a method: write the file and add its line here, in the order of `ctta list methods`."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
+from torch import nn
+
+from ctta.base.errors import ConfigError, nearest
 from ctta.core.adapter import Adapter
-from ctta.methods.adacontrast import AdaContrast
-from ctta.methods.bn_adapt import BNAdapt
-from ctta.methods.conjugate_pl import ConjugatePL
-from ctta.methods.cotta import CoTTA
-from ctta.methods.dss import DSS
-from ctta.methods.eata import EATA
-from ctta.methods.eta import ETA
-from ctta.methods.lame import LAME
-from ctta.methods.rdumb import RDumb
-from ctta.methods.rmt import RMT
-from ctta.methods.roid import ROID
-from ctta.methods.sar import SAR
-from ctta.methods.shot import SHOT
-from ctta.methods.source import Source
-from ctta.methods.tent import TENT
-from ctta.methods.test_aug import TestAug
 
-METHODS: Mapping[str, type[Adapter]] = MappingProxyType(
-    {
-        "source": Source,
-        "bn_adapt": BNAdapt,
-        "test_aug": TestAug,
-        "tent": TENT,
-        "conjugate_pl": ConjugatePL,
-        "eta": ETA,
-        "eata": EATA,
-        "sar": SAR,
-        "rdumb": RDumb,
-        "cotta": CoTTA,
-        "dss": DSS,
-        "lame": LAME,
-        "roid": ROID,
-        "shot": SHOT,
-        "rmt": RMT,
-        "adacontrast": AdaContrast,
-    }
-)
+# isort: off
+from ctta.methods.source import Source as Source
+from ctta.methods.bn_adapt import BNAdapt as BNAdapt
+from ctta.methods.test_aug import TestAug as TestAug
+from ctta.methods.tent import TENT as TENT
+from ctta.methods.conjugate_pl import ConjugatePL as ConjugatePL
+from ctta.methods.eta import ETA as ETA
+from ctta.methods.eata import EATA as EATA
+from ctta.methods.sar import SAR as SAR
+from ctta.methods.rdumb import RDumb as RDumb
+from ctta.methods.cotta import CoTTA as CoTTA
+from ctta.methods.dss import DSS as DSS
+from ctta.methods.lame import LAME as LAME
+from ctta.methods.roid import ROID as ROID
+from ctta.methods.shot import SHOT as SHOT
+from ctta.methods.rmt import RMT as RMT
+from ctta.methods.adacontrast import AdaContrast as AdaContrast
+# isort: on
+
+_CLASSES = [kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, Adapter)]
+METHODS: Mapping[str, type[Adapter]] = MappingProxyType({kind.name: kind for kind in _CLASSES if kind is not Adapter})
+
+
+def create(method: str, model: nn.Module, **arguments: Any) -> Adapter:
+    """Make an adapter by name. `arguments` are those of `Adapter`, or single fields of the method's configuration."""
+    if method not in METHODS:
+        raise ConfigError(f"There is no method {method!r}. {nearest(method, METHODS)}")
+    return METHODS[method](model, **arguments)

@@ -65,7 +65,7 @@ def test_a_cell_that_fails_does_not_take_others_along(tmp_path):
     code, out, err = ctta("run", path, "-o", tmp_path / "run", "-q", "--engine", "local", "--workers", "1")
     assert code == 1, err
     assert "failed tent-s0" in err
-    assert "1 cell failed" in err
+    assert "1 run failed" in err
     assert "Traceback" not in err, "the error has a sentence of its own"
     assert RunFolder(tmp_path / "run").done("source-s0") is not None
     assert "Source" in out
@@ -82,7 +82,7 @@ def test_ctrl_c_stops_all_workers_and_the_same_command_goes_on(tmp_path):
     _, err = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130, err
     assert "Stopped." in err
-    assert "the same command goes on from there" in " ".join(err.split())
+    assert "the same command continues from there" in " ".join(err.split())
     assert "Traceback" not in err
     assert 6 <= _lines(out) < 40
     _wait(lambda: not _somebody(process.pid))

@@ -1,0 +1,31 @@
+"""The public names of `ctta`: those listed here, and the class of every method."""
+
+from ctta import models as models
+from ctta.base.errors import ConfigError, CttaError, InputError, ModelError, StateError
+from ctta.core import views
+from ctta.core.adapter import Adapter, Step
+from ctta.core.execution import Execution
+from ctta.core.networks import Normalized
+from ctta.core.teacher import calibrate_gate
+from ctta.data import corruptions
+from ctta.methods import *  # noqa: F403
+from ctta.methods import METHODS, create
+
+__all__ = [
+    "METHODS",
+    "Adapter",
+    "ConfigError",
+    "CttaError",
+    "Execution",
+    "InputError",
+    "ModelError",
+    "Normalized",
+    "StateError",
+    "Step",
+    "calibrate_gate",
+    "corruptions",
+    "create",
+    "models",
+    "views",
+]
+__all__ = sorted([*__all__, *(kind.__name__ for kind in METHODS.values())])

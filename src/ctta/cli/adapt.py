@@ -1,0 +1,70 @@
+"""`ctta adapt`: a method on the user's own samples, without labels."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Option
+
+from ctta.cli.options import CHANGE, Quiet
+from ctta.cli.terminal import interruptible, progress_bar, say, typed
+
+EXAMPLES = "Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos"
+
+
+def command(
+    model: Annotated[str, Argument(help="embedded, a name from `ctta list models`, timm:NAME, or file.py:function.")],
+    folder: Annotated[Path, Argument(help="Unlabelled images or point clouds: a folder, .npz file or .npy file.")],
+    out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")] = Path("predictions.csv"),
+    method: Annotated[str, Option(help="A name from `ctta list methods`.")] = "dss",
+    preset: Annotated[str | None, Option(help="Preset of the method. Default: by the shape of the input.")] = None,
+    change: Annotated[list[str] | None, Option("--set", metavar="FIELD=VALUE", help=CHANGE)] = None,
+    weights: Annotated[str | None, Option(help="File with the weights of the model.")] = None,
+    mean: Annotated[str | None, Option(help="Mean, if the model does not normalise: 0.485,0.456,0.406")] = None,
+    std: Annotated[str | None, Option(help="Standard deviation, likewise: 0.229,0.224,0.225")] = None,
+    size: Annotated[int | None, Option(help="Resize the shorter side to SIZE pixels, crop the centre.")] = None,
+    batch: Annotated[int, Option(help="Samples per batch.")] = 64,
+    seed: Annotated[int, Option(help="Seed of the method.")] = 0,
+    classes: Annotated[Path | None, Option(help="Text file with the names of the classes, one per line.")] = None,
+    detect: Annotated[bool, Option("--detect", help="Detect changes of domain, for methods that use them.")] = False,
+    report: Annotated[Path | None, Option(help="Folder for the records and the page.")] = None,
+    force: Annotated[bool, Option("--force", help="Overwrite earlier predictions and an earlier page.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Adapt a model to your own samples, without labels. Predictions go to a CSV file after every batch.
+
+    Files that cannot be read are skipped, and the CSV file says why.
+    """
+    import yaml
+
+    from ctta.experiments.sections import override
+    from ctta.running.adapt_folder import plan_adaptation
+    from ctta.running.memory import keep_freed
+
+    keep_freed()
+    plan = plan_adaptation(
+        model,
+        folder,
+        method=method,
+        preset=preset,
+        changes=override({}, change or []),
+        weights=weights,
+        mean=yaml.safe_load(f"[{mean}]") if mean else None,
+        std=yaml.safe_load(f"[{std}]") if std else None,
+        size=size,
+        batch=batch,
+        seed=seed,
+        classes=classes,
+        detect=detect,
+    )
+    say(plan.describe(), error=True, quiet=quiet)
+    done, total = 0, len(plan.samples)
+    with interruptible(lambda: f"{out} holds the first {done} of {total} samples."), progress_bar(quiet) as bar:
+        task = bar.add_task(plan.cell.label, total=total)
+        for summary in plan.run(out, report, force=force, command=typed()):
+            done = summary.done
+            bar.update(task, completed=done)
+    page = [f"Report: {summary.page.resolve().as_uri()}"] if summary.page else []
+    for line in (*summary.describe(), f"Predictions: {out}", *page):
+        say(line)

@@ -1,0 +1,31 @@
+"""`ctta check`: an experiment, inspected before it runs."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Annotated
+
+from typer import Argument, Exit
+
+from ctta.cli.options import Set
+from ctta.cli.terminal import say
+
+EXAMPLES = "Example:  ctta check experiment.yaml"
+HEADS = {"fact": ("", ""), "remark": ("note: ", "yellow"), "problem": ("problem: ", "bold red")}
+
+
+def command(experiment: Annotated[Path, Argument(help="YAML file.")], change: Set = None) -> None:
+    """Check an experiment before it runs: settings, files, model, every method on one batch, the source error."""
+    from ctta.experiments.check import check
+    from ctta.experiments.sections import read_yaml
+
+    problems = 0
+    for finding in check(read_yaml(experiment, change or [])):
+        problems += finding.kind == "problem"
+        say(f"{finding.about:<9}", HEADS[finding.kind], finding.text)
+    rest = shlex.join([str(experiment), *(word for one in change or [] for word in ("--set", one))])
+    if problems:
+        say(f"{problems} problem{'s' if problems > 1 else ''}. Fix, then check again:  ctta check {rest}")
+        raise Exit(2)
+    say(f"No problems found. Next:  ctta run {rest}")

@@ -1,0 +1,14 @@
+"""The options that several verbs share."""
+
+from pathlib import Path
+from typing import Annotated
+
+from typer import Option
+
+TRACKER = "NAME[=PLACE],..."
+CHANGE = "Change a setting; can be repeated."
+Out = Annotated[Path | None, Option("--out", "-o", help="Run folder: records, tables, page. Default: runs/NAME.")]
+Set = Annotated[list[str] | None, Option("--set", metavar="SECTION.FIELD=VALUE", help=CHANGE)]
+Quiet = Annotated[bool, Option("--quiet", "-q", help="Show the result only, without a progress bar.")]
+AsJson = Annotated[bool, Option("--json", help="Print the result as JSON, and nothing else.")]
+Every = Annotated[float, Option("--checkpoint-seconds", help="Seconds between checkpoints.", hidden=True)]

@@ -1,0 +1,45 @@
+"""`ctta demo`: small versions of both, with the embedded models. Adaptation must help."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from command_line import ctta
+
+
+def means(table):
+    rows = {row["label"]: row["mean"]["mean"] for row in table["rows"]}
+    assert set(rows) == {"Source", "BN Adapt", "TENT", "CoTTA", "DSS"}
+    return rows.pop("Source"), rows
+
+
+@pytest.mark.slow
+def test_images(tmp_path):
+    """The whole of it at a tenth of its size."""
+    small = ("--set", "data.images=100", "--set", "method.views=1")
+    code, out, err = ctta("demo", "--out", tmp_path / "demo", "--json", *small)
+    assert code == 0, err
+    source, adapted = means(json.loads(out))
+    assert max(adapted.values()) < 0.75 * source
+
+
+def test_clouds(tmp_path):
+    """Two domains at a quarter of their size; the point clouds are drawn on the page."""
+    small = ("--set", "data.domains=[background, lidar]", "--set", "data.images=36", "--set", "method.views=2")
+    words = ("demo", "--clouds", "--out", tmp_path / "demo", "--json", *small)
+    code, out, err = ctta(*words)
+    assert code == 0, err
+    table = json.loads(out)
+    assert table["samples"] == "clouds"
+    source, adapted = means(table)
+    assert max(adapted.values()) < source
+    assert Path(table["report"]).read_text().count("data:image/png;base64") >= 6
+    with np.load(tmp_path / "demo" / "dss-s0.samples.npz") as samples:
+        assert samples["images"].shape[1:] == (96, 96, 3)
+    (tmp_path / "demo" / "mine").touch()
+    assert ctta(*words, "--fresh", "--set", "methods=[source]")[0] == 0
+    assert not (tmp_path / "demo" / "mine").exists()

@@ -1,0 +1,83 @@
+"""`ctta list`: every table, and the settings of one entry."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from ctta import METHODS
+from ctta.base.errors import ConfigError
+from ctta.cli.app import app
+from ctta.data.corruptions import EXTRA, NAMES
+from ctta.data.datasets import DATASETS
+from ctta.data.protocols import KINDS
+from ctta.models import MODELS
+
+
+def listed(*words):
+    return json.loads(CliRunner().invoke(app, ["list", *words, "--json"], catch_exceptions=False).output)
+
+
+@pytest.mark.parametrize(
+    ("what", "noun", "table"),
+    [
+        ("methods", "method", METHODS),
+        ("models", "model", MODELS),
+        ("datasets", "data set", DATASETS),
+        ("protocols", "protocol", KINDS),
+        ("corruptions", "corruption", NAMES),
+    ],
+)
+def test_a_list_has_every_entry(what, noun, table):
+    assert [row[noun] for row in listed(what)] == list(table)
+    shown = CliRunner().invoke(app, ["list", what]).output.splitlines()
+    assert shown[0].startswith(noun)
+    assert {line.split()[0] for line in shown[1:] if not line.startswith(" ")} == set(table)
+
+
+def test_what_methods_need():
+    methods = {row["method"]: row for row in listed("methods")}
+    assert (methods["eata"]["source"], methods["tent"]["source"]) == ("statistics", "none")
+    assert (methods["cotta"]["forward"], methods["sar"]["backward"]) == ("3 to 34", "2")
+    assert methods["tent"]["description"] == METHODS["tent"].__doc__.splitlines()[0]
+
+
+def test_sets_of_corruptions():
+    assert [row["corruption"] for row in listed("corruptions") if row["set"] == "extra"] == list(EXTRA)
+
+
+def test_a_sentence_per_method_on_a_wide_terminal_only(monkeypatch):
+    for width, shown in (("160", True), ("100", False)):
+        monkeypatch.setenv("COLUMNS", width)
+        assert ("description" in CliRunner().invoke(app, ["list"]).output) == shown
+
+
+@pytest.mark.parametrize(
+    ("words", "some", "none"),
+    [
+        (("methods", "dss"), {"lambda_", "delta", "threshold", "temperature", "alpha", "parts", "views"}, set()),
+        (("methods", "source"), set(), {"temperature"}),
+        (("datasets", "imagenet_c"), {"preprocessing", "list", "severity"}, {"jpeg"}),
+        (("protocols", "recurring"), {"kind", "rounds", "order"}, {"shares"}),
+    ],
+)
+def test_the_settings_of_one_entry(words, some, none):
+    fields = {row["field"] for row in listed(*words)}
+    assert some <= fields
+    assert not none & fields
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("method",), "There is no list of 'method'. Did you mean 'methods'?"),
+        (("methods", "dsss"), "There is no method 'dsss'. Did you mean 'dss'?"),
+        (("datasets", "imagenet-c"), "There is no data set 'imagenet-c'. Did you mean 'imagenet_c'?"),
+        (("models", "resnet18"), "A model has no settings to list. Leave out 'resnet18'."),
+    ],
+)
+def test_mistakes(words, text):
+    with pytest.raises(ConfigError, match=text.replace("?", r"\?")):
+        listed(*words)
