@@ -39,6 +39,8 @@ def test_an_override_without_effect_is_a_mistake():
         override({"methods": ["source", "tent"]}, ["method.temperature=1"])
     with pytest.raises(ConfigError, match=r"a field 'gate'\. It is now called 'augmentation_threshold'\."):
         override(GOOD, ["method.gate=0.5"])
+    with pytest.raises(ConfigError, match=r"a field 'batch_share'\. It is now called 'batch_weight'\."):
+        override({"methods": ["tent", "bn_adapt"]}, ["method.batch_share=0.5"])
 
 
 def test_what_is_not_valid_stays_for_the_check_of_the_sections():

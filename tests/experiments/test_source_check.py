@@ -51,7 +51,7 @@ def test_what_is_off_by_hand(measured, samples, right):
     wanted = Expected(8.0, "why")
     text = wanted.off(SourceError(measured, samples, "clean"), 3.0)
     assert (text == "") == right
-    assert right or f"source error {measured} % on {samples} clean images, expected 8.0 ± " in text
+    assert right or f"source error {measured} % on {samples} clean samples, expected 8.0 ± " in text
 
 
 def test_the_embedded_model_is_as_good_as_it_should_be():

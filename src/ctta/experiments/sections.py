@@ -64,12 +64,13 @@ def without_effect(key: str, points: Sequence[Mapping[str, Any]]) -> str:
     section, _, name = key.partition(".")
     listed = [point.get("methods") for point in points]
     used = {_method_name(entry) for entries in listed if isinstance(entries, list) for entry in entries}
-    kinds = [kind.config_type for method, kind in METHODS.items() if method in used]
-    known = {field.name: field.metadata.get("was") for kind in kinds for field in fields(kind)}
-    if section != "method" or not kinds or name in ("preset", *known):
+    known = [field for method, kind in METHODS.items() if method in used for field in fields(kind.config_type)]
+    names = dict.fromkeys(field.name for field in known)
+    if section != "method" or not known or name in ("preset", *names):
         return ""
-    renamed = [f"It is now called {new!r}." for new, former in known.items() if former == name]
-    return f"no method here has a field {name!r}. {renamed[0] if renamed else nearest(name, known)}"
+    now = {field.metadata["was"]: field.name for field in known if field.metadata["was"]}
+    hint = f"It is now called {now[name]!r}." if name in now else nearest(name, names)
+    return f"no method here has a field {name!r}. {hint}"
 
 
 def _method_name(entry: Any) -> str:

@@ -38,7 +38,7 @@ class SourceError:
     on: Literal["clean", "domains"]
 
     def __str__(self) -> str:
-        where = "clean images" if self.on == "clean" else "images of the run's domains"
+        where = "clean samples" if self.on == "clean" else "samples of the run's domains"
         return f"source error {self.error:.1f} % on {self.samples} {where}"
 
 
