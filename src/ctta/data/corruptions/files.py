@@ -37,8 +37,9 @@ from numpy.typing import NDArray
 from ctta.base.errors import ConfigError, InputError, nearest
 from ctta.base.fileio import fingerprint, reading, write_atomically
 from ctta.base.image_size import is_large
+from ctta.data.corruptions.constants import EXTRA, NAMES, PAPER, PRESETS
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
-from ctta.data.corruptions.images import EXTRA, NAMES, PAPER, PRESETS, SMALLEST, corrupt
+from ctta.data.corruptions.images import SMALLEST, corrupt
 from ctta.data.pictures import (
     CROP,
     PICTURES,
