@@ -172,7 +172,7 @@ def test_a_truncated_picture_is_found_in_what_is_read(tmp_path):
 def test_a_run_keeps_what_came_before_a_bad_picture(tmp_path):
     write_classes(tmp_path / "set", ("a", "b"), each=50, size=(32, 32))
     data = {"dataset": "image_folder", "path": str(tmp_path / "set"), "domains": ["clean"], "batch": 10, "size": 32}
-    bad = tmp_path / "set" / open_stream(Data(**data | {"domains": "clean"})).domains[0].images.names[45]
+    bad = tmp_path / "set" / open_stream(Data(**data | {"domains": "clean"})).domains[0].samples.names[45]
     spec = SPEC | {"data": data, "methods": ["source"]}
     folder = RunFolder(tmp_path / "run")
     running = execute(experiments.make(spec), folder)

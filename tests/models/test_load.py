@@ -203,7 +203,7 @@ def test_mismatch_names_the_nearest_model(saved: str, classes: int, asked: str, 
 
 def test_foreign_weights_fit_nothing(path: Path) -> None:
     torch.save(nn.Linear(3, 4).state_dict(), path)
-    with pytest.raises(ModelError, match="fit no model known here"):
+    with pytest.raises(ModelError, match="fit no known model"):
         load("cifar_resnet20", weights=path)
 
 

@@ -35,9 +35,9 @@ import ctta
 from ctta import report as reports
 from ctta.base.errors import ConfigError, CttaError, StateError, nearest
 from ctta.data.corruptions import NAMES, PAPER
-from ctta.data.corruptions.files import parse_corruptions, parse_severities, plan_corruption
 from ctta.data.dataset import SPECIAL, Data
 from ctta.data.datasets import DATASETS
+from ctta.data.export import parse_corruptions, parse_severities, plan_corruption
 from ctta.data.protocols import KINDS
 from ctta.experiments import check as checks
 from ctta.experiments import experiment as experiments

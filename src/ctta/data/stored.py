@@ -1,32 +1,34 @@
-"""Samples that are stored as the stream gives them."""
+"""Domains whose samples are stored as the stream gives them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
-from ctta.data.stream import Images, Labels, Rows
+from numpy.typing import NDArray
+
+from ctta.data.stream import Labels, Rows
 
 
-class Source(Protocol):
-    """Images by row: an array, or files that are read when they are asked for."""
+class SampleRows(Protocol):
+    """Samples by row: an array, or picture files that are read when they are needed."""
 
     def __len__(self) -> int: ...
 
-    def __getitem__(self, rows: Rows, /) -> Images: ...
+    def __getitem__(self, rows: Rows, /) -> NDArray[Any]: ...
 
 
 @dataclass(frozen=True)
 class StoredDomain:
-    """Images and labels as they are."""
+    """Stored samples and their labels."""
 
     name: str
     severity: int
-    images: Source
+    samples: SampleRows
     labels: Labels
 
     def __len__(self) -> int:
         return len(self.labels)
 
-    def load(self, rows: Rows) -> tuple[Images, Labels]:
-        return self.images[rows], self.labels[rows]
+    def load(self, rows: Rows) -> tuple[NDArray[Any], Labels]:
+        return self.samples[rows], self.labels[rows]

@@ -22,7 +22,7 @@ from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS
 from ctta.data.stream import Stream, answer, to_tensor
 from ctta.experiments.experiment import Model
-from ctta.models import MODELS, Checkpoint, identify
+from ctta.models import MODELS, PublicWeights, identify
 
 SAMPLES = 500  # at most
 DEVIATIONS = 2  # standard deviations of the sample's error that chance is allowed
@@ -94,7 +94,7 @@ def expected(model: Model, data: Data, stream: Stream, pixels: int) -> Expected 
     return Expected(known.corrupted[title], f"{known.name} on {title}") if whole and title in known.corrupted else None
 
 
-def known_weights(model: Model) -> Checkpoint | None:
+def known_weights(model: Model) -> PublicWeights | None:
     """The public weights that the model has, if they are known."""
     if model.factory is not None or model.name is None:
         return None

@@ -10,7 +10,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import fft
 
-from ctta.data.corruptions.image_ops import Images, smear, smooth, truncate, zoom
+from ctta.data.corruptions.image_ops import smear, smooth, truncate, zoom
+from ctta.data.pictures import Images
 
 MOST_TAPS = 60  # a kernel with more taps is faster by Fourier transform
 

@@ -30,6 +30,7 @@ PAPER = (
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")
 """The four held-out corruptions of the public sets."""
 NAMES = PAPER + EXTRA
+GROUPS: Mapping[str, tuple[str, ...]] = {"paper": PAPER, "extra": EXTRA, "all": NAMES}
 PRESETS = ("cifar", "imagenet")
 
 # name -> preset -> one tuple of constants per severity, in the order of the function's arguments.

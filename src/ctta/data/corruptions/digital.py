@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter1d
 
-from ctta.data.corruptions.image_ops import Floats, Images, truncate, uniform
-from ctta.data.pictures import through_jpeg
+from ctta.data.corruptions.image_ops import Floats, truncate, uniform
+from ctta.data.pictures import Images, through_jpeg
 
 
 def brightness(x: Images, generators: Sequence[Generator], shift: float) -> Images:

@@ -13,7 +13,8 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
-Images: TypeAlias = NDArray[np.uint8]  # (N, H, W, 3)
+from ctta.data.pictures import Images
+
 Floats: TypeAlias = NDArray[np.float32]
 
 # Truncation must not turn a rounding error of 1e-5 into a grey level: 99.99999 is stored as 100.

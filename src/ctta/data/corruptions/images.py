@@ -31,7 +31,7 @@ from ctta.data.corruptions import blur, digital, noise, weather
 from ctta.data.corruptions.constants import CONSTANTS, NAMES, PRESETS
 from ctta.data.corruptions.domain import THREADS, check_domain, domain_key, in_chunks, sample_generators, sample_indices
 from ctta.data.corruptions.frost import drawn_textures, photographs
-from ctta.data.corruptions.image_ops import Images
+from ctta.data.pictures import Images
 
 CORRUPTIONS: Mapping[str, Callable[..., Images]] = {
     function.__name__: function

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.random import Generator
 
-from ctta.data.corruptions.image_ops import Images, normal, truncate, uniform
+from ctta.data.corruptions.image_ops import normal, truncate, uniform
+from ctta.data.pictures import Images
 
 
 def gaussian_noise(x: Images, generators: Sequence[Generator], std: float) -> Images:

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
 from ctta.data.corruptions.edges import blur_box, canny, chamfer_distance, correlate_uint8, equalise
-from ctta.data.corruptions.image_ops import Images, normal, smear, truncate, zoom
+from ctta.data.corruptions.image_ops import normal, smear, truncate, zoom
+from ctta.data.pictures import Images
 
 RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 

@@ -1,16 +1,15 @@
-"""ModelNet40-C by its public files.
+"""ModelNet40-C in its public format.
 
     data_<corruption>_<severity>.npy   (2468, P, 3); P differs from corruption to corruption
-    data_original.npy                  the clean clouds
+    data_original.npy                  the clean point clouds
     label.npy                          (2468, 1), 0 to 39
 
-Files are mapped, not read. The public set: zenodo.org/records/6017834.
+Files are memory-mapped. The public set: zenodo.org/records/6017834.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +20,11 @@ from ctta.base.errors import InputError
 from ctta.base.fileio import fingerprint, some
 from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_problems, label_problems
 from ctta.data.dataset import Data, DataSet
-from ctta.data.stream import Clouds, Labels, Rows, Stream
+from ctta.data.stored import StoredDomain
+from ctta.data.stream import Stream
 
 LABELS = "label.npy"
-ENDS = 2**14  # bytes at both ends of a file that tell it from another: all the public files have the same length
+ENDS = 2**14  # bytes at both ends of a file that identify it: all the public files have the same length
 SHOWN = 16  # files of each kind in a message
 
 CLASSES = (
@@ -35,24 +35,8 @@ CLASSES = (
 )
 
 
-@dataclass(frozen=True)
-class FileCloudDomain:
-    """One file."""
-
-    name: str
-    severity: int
-    clouds: NDArray[Any]  # mapped
-    labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def load(self, rows: Rows) -> tuple[Clouds, Labels]:
-        return self.clouds[rows].astype(np.float32), self.labels[rows]
-
-
 def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Stream:
-    """A stream over (corruption, severity) pairs of a ModelNet40-C folder; everything that is wrong is said at once."""
+    """Return a stream over (corruption, severity) pairs of a ModelNet40-C folder; report all problems at once."""
     folder, names = data.folder, [_file(*domain) for domain in domains]
     wanted = dict.fromkeys([*names, LABELS])
     missing = [name for name in wanted if not (folder / name).is_file()]
@@ -63,7 +47,7 @@ def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Strea
     labels = arrays.get(LABELS, np.zeros(0, np.int64)).reshape(-1)
     for name in names:
         if name in arrays and LABELS in arrays:
-            found = list(cloud_problems(np.atleast_1d(arrays[name])[:1]))  # the first tells; all would be read
+            found = list(cloud_problems(np.atleast_1d(arrays[name])[:1]))  # only the first: to check all would read all
             found = found or list(label_problems(labels, len(arrays[name]), len(CLASSES)))
             problems += [f"{name}: {problem}" for problem in found]
     if problems:
@@ -76,7 +60,7 @@ def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Strea
     rows = data.rows(len(labels))
     kept = labels[rows].astype(np.int64)
     made = [
-        FileCloudDomain(name, severity, arrays[file][rows], kept)
+        StoredDomain(name, severity, arrays[file][rows], kept)
         for file, (name, severity) in zip(names, domains, strict=True)
     ]
     return Stream(tuple(made), data.batch, CLASSES, fingerprint=fingerprint(folder, list(wanted), ENDS))
