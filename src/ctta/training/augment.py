@@ -18,6 +18,7 @@ from ctta.base.errors import InputError
 from ctta.base.image_size import is_large
 from ctta.base.randomness import Randomness
 from ctta.core.views.clouds import rotation
+from ctta.core.views.images import flip as mirror
 
 PAD = 4  # pixels on each side
 AREA = (0.08, 1.0)  # of the image
@@ -57,11 +58,6 @@ def part(x: Tensor, size: Tensor, centre: Tensor) -> Tensor:
     matrix = torch.cat([torch.diag_embed(size), centre[:, :, None]], 2)  # (N, 2, 3)
     grid = F.affine_grid(matrix, list(x.shape), align_corners=False)
     return F.grid_sample(x, grid, padding_mode="border", align_corners=False)
-
-
-def mirror(x: Tensor, which: Tensor) -> Tensor:
-    """Images where `which` (N,) is set are mirrored."""
-    return torch.where(which[:, None, None, None], x.flip(3), x)
 
 
 def _shifts(x: Tensor, random: Randomness) -> Tensor:
