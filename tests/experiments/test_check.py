@@ -327,7 +327,7 @@ def test_imagenet_trees_run_from_end_to_end(tmp_path):
         assert tables.build(folder).dataset == title
         assert [record.n for record in folder.records("tent-s0")] == [4, 2]
         assert folder.run().stream["source_check"]["on"] == "domains"
-    assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; scored on those.",)
+    assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; only those are scored.",)
     small = spec | {"model": SPEC["model"]}
     assert "scored on logits up to 999, and the model has 10 classes" in said(small, "problem")[0]
     with pytest.raises(InputError, match="scored on logits up to 999"):

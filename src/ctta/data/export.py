@@ -34,10 +34,9 @@ from ctta.base.fileio import fingerprint, reading, some, write_atomically
 from ctta.data.clean import CleanImages, read_clean_images
 from ctta.data.corruptions.constants import GROUPS, NAMES, PRESETS, preset_for
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
+from ctta.data.corruptions.frost import photographs
 from ctta.data.corruptions.images import SMALLEST, corrupt
 from ctta.data.pictures import CROP, RESIZE, Images, Picture, Pictures, centre_crop, resize_shorter, to_jpeg
-
-NAMED = 3  # images that a message lists
 
 
 def parse_corruptions(text: str) -> tuple[str, ...]:
@@ -60,10 +59,9 @@ def parse_severities(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class ExportProgress:
-    """The state of an export, counted in images times corruptions times severities."""
+    """How many images of all corruptions and severities are done, and which were written last."""
 
     done: int
-    total: int
     corruption: str
     severity: int
 
@@ -139,7 +137,7 @@ class Export(ABC):
         for corruption in self.corruptions:
             for severity, images in self.write(corruption, chunk):
                 done += images
-                yield ExportProgress(done, self.total, corruption, severity)
+                yield ExportProgress(done, corruption, severity)
 
     def make(self, corruption: str, severity: int, rows: range) -> Images:
         """Return these images, corrupted."""
@@ -162,11 +160,10 @@ class Export(ABC):
 
     def settings(self, corruption: str) -> dict[str, str | int]:
         """Return everything that decides what the files of a corruption hold."""
-        settings: dict[str, str | int] = {"input": self.clean.identity, "preset": self.preset, "seed": self.seed}
-        settings["format"] = self.format
+        frost = {}
         if corruption == "frost" and corruption in self.corruptions:
-            settings["frost"] = fingerprint(self.frost, sorted(os.listdir(self.frost))) if self.frost else "drawn"
-        return settings
+            frost["frost"] = fingerprint(self.frost, sorted(os.listdir(self.frost))) if self.frost else "drawn"
+        return {"input": self.clean.identity, "preset": self.preset, "seed": self.seed, "format": self.format, **frost}
 
     def conflicts(self) -> Iterator[str]:
         """Yield conflicts: files of other origin are not overwritten, and a folder has one set of settings."""
@@ -182,15 +179,14 @@ class Export(ABC):
                     f"{self.out} was begun with other settings for {path.stem} ({'; '.join(changed)}): repeat the "
                     "earlier ones, or choose another folder."
                 )
-        for corruption in self.corruptions:
-            if not self.record_path(corruption).exists():
-                for target in filter(Path.exists, self.targets(corruption)):
-                    yield f"{target} exists and was not made here: move it away, or choose another folder."
+        new = (corruption for corruption in self.corruptions if not self.record_path(corruption).exists())
+        for target in (target for corruption in new for target in self.targets(corruption) if target.exists()):
+            yield f"{target} exists and was not made here: move it away, or choose another folder."
 
     def named(self, indices: NDArray[np.intp]) -> str:
         """Name some of these images, with their sizes."""
         names = [f"{self.clean.places[i]}: {self.sizes[i][0]} x {self.sizes[i][1]}" for i in indices]
-        return some(names, NAMED)
+        return some(names, 3)
 
 
 class CifarC(Export):
@@ -210,10 +206,9 @@ class CifarC(Export):
             content = io.BytesIO()
             np.save(content, self._labels)
             write_atomically(self.out / "labels.npy", content.getvalue())
-        complete: dict[int, int] = {}
-        if final.exists() or part.exists():
-            stored = _read_record(self.record_path(corruption))["complete"]
-            complete = {int(severity): count for severity, count in stored.items()}
+        begun = final.exists() or part.exists()
+        stored = _read_record(self.record_path(corruption))["complete"] if begun else {}
+        complete = {int(severity): count for severity, count in stored.items()}
         todo = [
             (severity, range(start, min(start + chunk, self.images)))
             for severity in self.severities
@@ -262,9 +257,8 @@ class CifarC(Export):
             )
 
     @property
-    def _shape(self) -> tuple[int, int, int, int]:
-        height, width = self.sizes[0].tolist()
-        return len(SEVERITIES) * self.images, height, width, 3
+    def _shape(self) -> tuple[int, ...]:
+        return len(SEVERITIES) * self.images, *self.sizes[0].tolist(), 3
 
     @property
     def _labels(self) -> NDArray[np.integer[Any]] | None:
@@ -329,8 +323,8 @@ def plan_corruption(
         clean = read_clean_images(source)
     except InputError as error:
         raise _together(settings, [*files, str(error)]) from error
-    arrays = not isinstance(clean.images, Pictures)
-    plan = WRITERS.get(format, CifarC if arrays and format == "auto" else ImageNetC)(
+    usual = ImageNetC if isinstance(clean.images, Pictures) else CifarC
+    plan = WRITERS.get(format, usual)(
         path=source,
         out=out,
         clean=clean,
@@ -358,12 +352,11 @@ def _setting_problems(
         problems.append("No corruption was named: give at least one, or all.")
     if not severities:
         problems.append("No severity was given: give at least one of 1, 2, 3, 4, 5.")
-    if preset is not None and preset not in PRESETS:
-        problems.append(f"No preset of constants is called {preset!r}. {nearest(preset, PRESETS)}")
     if seed < 0:
         problems.append(f"`seed` must be a whole number of at least 0. Got {seed!r} instead.")
-    if style not in FORMATS:
-        problems.append(f"No format is called {style!r}. {nearest(style, FORMATS)}")
+    for what, name, known in (("preset of constants", preset, PRESETS), ("format", style, FORMATS)):
+        if name is not None and name not in known:
+            problems.append(f"No {what} is called {name!r}. {nearest(name, known)}")
     return problems
 
 
@@ -379,8 +372,7 @@ def _out_problems(source: Path, out: Path) -> Iterator[str]:
 
 def _frost_problems(frost: Path) -> Iterator[str]:
     try:
-        with reading(frost, "a folder of frost photographs"):
-            corrupt(np.zeros((1, SMALLEST, SMALLEST, 3), np.uint8), "frost", frost=frost)
+        photographs(frost.absolute())
     except InputError as error:
         yield str(error)
 

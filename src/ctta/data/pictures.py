@@ -37,7 +37,7 @@ def files_below(root: Path, suffixes: tuple[str, ...] = PICTURES) -> Iterator[st
 
 
 def read_picture(path: Path, *, upright: bool = False) -> Picture:
-    """Read a picture of any mode as RGB; with `upright`, turned as its EXIF orientation says."""
+    """Read a picture of any mode as RGB; with `upright`, turned by its EXIF orientation."""
     with reading(path, "an image"), Image.open(path) as stored:
         picture = ImageOps.exif_transpose(stored) if upright else stored
         if picture.mode in DEEP_GREY:

@@ -85,16 +85,16 @@ def find(name: str) -> ModelEntry:
 
 def embedded_model() -> nn.Module:
     """Return the small ResNet of this package, trained on Fashion-MNIST; it includes the normalisation."""
-    model = small_resnet()
-    with as_file(files("ctta.assets").joinpath("fashion_resnet.safetensors")) as path:
-        model.load_state_dict(load_file(path))
-    return model.eval()
+    return _embedded(small_resnet(), "fashion_resnet.safetensors")
 
 
 def embedded_cloud_model() -> nn.Module:
     """Return the small PointNet of this package, trained on the generated solids of `embedded_clouds`."""
-    model = small_pointnet()
-    with as_file(files("ctta.assets").joinpath("solids_pointnet.safetensors")) as path:
+    return _embedded(small_pointnet(), "solids_pointnet.safetensors")
+
+
+def _embedded(model: nn.Module, file: str) -> nn.Module:
+    with as_file(files("ctta.assets").joinpath(file)) as path:
         model.load_state_dict(load_file(path))
     return model.eval()
 

@@ -1,7 +1,4 @@
-"""The 19 image corruptions and their constants, as data.
-
-Sizes of blurs and zooms are in pixels, strengths are relative to a range of 0 to 1, angles are in degrees.
-"""
+"""The 19 image corruptions and their constants, as data; a comment per corruption names its constants."""
 
 from __future__ import annotations
 
@@ -10,21 +7,10 @@ from collections.abc import Mapping
 from ctta.base.image_size import is_large
 
 PAPER = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
+    *("gaussian_noise", "shot_noise", "impulse_noise"),
+    *("defocus_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog"),
+    *("brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression"),
 )
 """The fifteen corruptions in the order of the paper's columns, which is the continual order."""
 EXTRA = ("speckle_noise", "gaussian_blur", "spatter", "saturate")

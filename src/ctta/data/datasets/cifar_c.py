@@ -10,22 +10,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import fingerprint, reading, some
+from ctta.base.fileio import fingerprint
 from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import Data, DataSet
 from ctta.data.pictures import Images
-from ctta.data.stored import StoredDomain
+from ctta.data.stored import ENDS, StoredDomain, found_arrays, map_arrays
 from ctta.data.stream import Labels, Stream
 
 SIZE = 32
-ENDS = 2**14  # bytes at both ends of a file that identify it: all the public files have the same length
 MANY = 1000  # labels; of CIFAR-100, so many are not all below 10
 PUBLIC = {10: "zenodo.org/records/2535967", 100: "zenodo.org/records/3555552"}
 
@@ -35,9 +33,7 @@ def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, in
     folder = data.folder
     names = list(dict.fromkeys(f"{name}.npy" for name, _ in domains))
     wanted = [*names, "labels.npy"]
-    missing = [name for name in wanted if not (folder / name).is_file()]
-    problems = [f"Missing: {some(sorted(missing), 20)}."] if missing else []
-    arrays = _mapped(folder, [name for name in wanted if name not in missing], problems)
+    arrays, problems = map_arrays(folder, wanted)
     labels = arrays.pop("labels.npy", None)
     if labels is not None:
         problems += _label_problems(labels, num_classes)
@@ -45,30 +41,18 @@ def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, in
         severities = {severity for domain, severity in domains if f"{domain}.npy" == name}
         problems += _image_problems(name, images, labels, severities)
     if problems or labels is None:
-        found = sorted(path.name for path in folder.glob("*.npy")) if folder.is_dir() else []
         raise InputError(
             "\n".join(
                 [
                     f"{folder} cannot be used as CIFAR-{num_classes}-C.",
                     *problems,
-                    f"Found: {some(found, 20) or 'no .npy file'}. The public set is {PUBLIC[num_classes]}: unpack the "
+                    f"{found_arrays(folder)} The public set is {PUBLIC[num_classes]}: unpack the "
                     "archive and give the folder with the .npy files.",
                 ]
             )
         )
     made = [_domain(name, severity, arrays[f"{name}.npy"], labels, data) for name, severity in domains]
     return Stream(tuple(made), data.batch, fingerprint=fingerprint(folder, wanted, ENDS))
-
-
-def _mapped(folder: Path, names: Sequence[str], problems: list[str]) -> dict[str, NDArray[Any]]:
-    arrays = {}
-    for name in names:
-        try:
-            with reading(folder / name, "an array"):
-                arrays[name] = np.load(folder / name, mmap_mode="r")
-        except InputError as error:
-            problems.append(str(error))
-    return arrays
 
 
 def _label_problems(labels: NDArray[Any], num_classes: int) -> Iterator[str]:

@@ -19,7 +19,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
 
 
 CLOUD_ARRAYS = DataSet(
-    "own clouds",
+    "own point clouds",
     "an .npz with 'points', floating point (N, P, 3), y up, and 'labels'.",
     _open,
     domains=CLOUD_DOMAINS,

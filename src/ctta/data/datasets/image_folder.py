@@ -25,7 +25,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     if missing or empty:
         kinds = {"Missing": missing, "Empty": empty}
         told = " ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)
-        raise InputError(f"{root} lacks pictures. {told} {len(available)} pictures are there.")
+        raise InputError(f"{root} lacks pictures. {told} It holds {len(available)} pictures.")
     pictures = Pictures(root, names, IMAGE_FOLDER.fit(data))
     if pictures.fit.crop is None:
         _same_size(pictures)
