@@ -26,9 +26,10 @@ from scipy.ndimage import zoom as spline_zoom
 
 from benchmarks.timing import medians
 from ctta.data.corruptions import PAPER, corrupt
+from ctta.data.corruptions.blur import disk
+from ctta.data.corruptions.constants import CONSTANTS
 from ctta.data.corruptions.domain import domain_key
 from ctta.data.corruptions.frost import drawn_textures
-from ctta.data.corruptions.images import CONSTANTS, disk
 
 COUNT, PLAIN_COUNT, SEVERITY = 10_000, 40, 5
 Picture = NDArray[np.uint8]  # (H, W, 3)

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from ctta.base.errors import InputError
+from ctta.data.dataset import Data
+from ctta.data.datasets import open_stream
 from ctta.data.folders import wnids
 
 WNIDS = (wnids()[1], wnids()[7], wnids()[999])
@@ -28,3 +32,13 @@ def write_classes(root, classes=WNIDS, each=4, size=(224, 224), suffix=".JPEG", 
 def truncate(path):
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
+
+
+def opened(path, dataset="image_folder", **changes):
+    return open_stream(Data(**{"dataset": dataset, "path": str(path), "domains": ("fog",), "batch": 5} | changes))
+
+
+def refusal(path, dataset="image_folder", **changes):
+    with pytest.raises(InputError) as caught:
+        list(opened(path, dataset, **changes))
+    return str(caught.value)

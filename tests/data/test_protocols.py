@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from ctta import ConfigError, InputError
+from ctta.data.combine import places
 from ctta.data.corruptions import corrupt
 from ctta.data.dataset import Data, DataSet
 from ctta.data.datasets import DATASETS, open_stream
-from ctta.data.protocols import KINDS, PLAIN, Protocol, long_tail, of_one_size, places, spread, take_turns
+from ctta.data.protocols import KINDS, PLAIN, Protocol
 from ctta.data.stream import Stream, to_tensor
 from ctta.experiments import experiment as experiments
 from ctta.experiments.sections import override
@@ -63,20 +64,20 @@ def shown(stream: Stream) -> list[int]:
     return [int(value) for batch in stream for value in (batch.x[:, 0, 0, 0] * 255).round()]
 
 
-def stretches(stream: Stream) -> list[tuple[str, int]]:
+def segments(stream: Stream) -> list[tuple[str, int]]:
     return [(domain.name, domain.severity) for domain in stream.domains]
 
 
 def test_continual_by_hand():
     assert shown(arrange("continual")) == [*range(6), *range(10, 16), *range(20, 26)]
-    orders = {tuple(name for name, _ in stretches(arrange("continual", order=n))) for n in range(40)}
+    orders = {tuple(name for name, _ in segments(arrange("continual", order=n))) for n in range(40)}
     assert len(orders) == 6, "every order of three comes up"
     assert arrange("continual", order=3).domains[0].name == NAMES[places(3, 3)[0]]
 
 
 def test_gradual_by_hand():
     stream = arrange("gradual")
-    assert stretches(stream)[:10] == [("a", s) for s in (1, 2, 3, 4, 5, 4, 3, 2, 1)] + [("b", 1)]
+    assert segments(stream)[:10] == [("a", s) for s in (1, 2, 3, 4, 5, 4, 3, 2, 1)] + [("b", 1)]
     assert len(stream.domains) == 27
     assert (
         shown(arrange("gradual", severities=[2, 4]))
@@ -86,16 +87,16 @@ def test_gradual_by_hand():
 
 def test_mixed_by_hand():
     stream = arrange("mixed", batch=4)
-    assert stretches(stream) == [("mixed", 5)]
+    assert segments(stream) == [("mixed", 5)]
     values = shown(stream)
     assert values != sorted(values)
     assert sorted(values) == [*range(6), *range(10, 16), *range(20, 26)]
     batches = list(stream)
     assert {batch.domain for batch in batches} == {"mixed"}
     assert [batch.first for batch in batches] == [True, False, False, False, False]
-    answers = [int(label) for batch in batches for label in batch.y]
-    assert answers == [LABELS[value % 10] for value in values], "labels stay with their samples"
-    assert stream.domains[0].labels.tolist() == answers
+    labels = [int(label) for batch in batches for label in batch.y]
+    assert labels == [LABELS[value % 10] for value in values], "labels stay with their samples"
+    assert stream.domains[0].labels.tolist() == labels
     assert shown(arrange("mixed", batch=4, seed=1)) != values
     assert any(len({value // 10 for value in values[start : start + 4]}) == 3 for start in range(0, 18, 4))
 
@@ -106,38 +107,21 @@ def test_sorted_by_hand():
     assert next(iter(stream)).y.tolist() == [0, 0, 0, 1, 2, 2]
 
 
-def test_dirichlet_shares_by_hand():
-    labels = np.array([0, 1, 0, 1, 0, 1, 0, 1])
-    apart = spread(labels, np.array([[1.0, 0.0], [0.0, 1.0]]), np.random.default_rng(0))
-    assert sorted(apart[:4]) == [0, 2, 4, 6]
-    assert sorted(apart[4:]) == [1, 3, 5, 7]
-    # Three of class 0 and one of class 1 in the first slot, the rest in the second.
-    uneven = spread(labels, np.array([[0.75, 0.25], [0.25, 0.75]]), np.random.default_rng(0))
-    assert Counter(labels[uneven[:4]].tolist()) == {0: 3, 1: 1}
-    assert sorted(uneven) == list(range(8))
-    nothing = spread(labels, np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), np.random.default_rng(0))
-    assert labels[nothing].tolist() == [0] * 4 + [1] * 4
-
-
 def test_small_concentrations_make_bursts():
     labels = np.random.default_rng(0).integers(0, 10, 1000).tolist()
 
-    def classes_a_batch(concentration: float) -> float:
+    def classes_per_batch(concentration: float) -> float:
         stream = (
             KINDS["dirichlet"].make({"concentration": concentration}).arrange(numbered(labels=labels), Data(batch=50))
         )
         parts = np.array_split(stream.domains[1].labels, 20)
         return float(np.mean([len(np.unique(part)) for part in parts]))
 
-    assert classes_a_batch(0.01) < 4
-    assert classes_a_batch(1000.0) > 9.5
+    assert classes_per_batch(0.01) < 4
+    assert classes_per_batch(1000.0) > 9.5
 
 
 def test_label_shift_by_hand():
-    # Factors 1, 1/2 and 1/4 for ranks 0, 1 and 2.
-    assert long_tail(np.array([8, 8, 8]), np.array([0, 2, 1]), 4.0).tolist() == [8, 2, 4]
-    assert long_tail(np.array([8, 8]), np.array([1, 0]), 100.0).tolist() == [1, 8]
-    assert long_tail(np.array([5]), np.array([0]), 10.0).tolist() == [5]
     labels = [0, 1, 2] * 8
     stream = KINDS["label_shift"].make({"ratio": 4.0}).arrange(numbered(labels=labels), Data(batch=5))
     for domain in stream.domains:
@@ -161,7 +145,7 @@ def test_recurring_by_hand():
     assert shown(stream) == once * 3
     assert [batch.position for batch in stream][::3] == list(range(9))
     again = arrange("recurring", rounds=20, order=1)
-    names = [name for name, _ in stretches(again)]
+    names = [name for name, _ in segments(again)]
     rounds = [tuple(names[start : start + 3]) for start in range(0, 60, 3)]
     assert all(set(one) == set(NAMES) for one in rounds)
     assert len(set(rounds)) > 3, "each round has an order of its own"
@@ -170,12 +154,12 @@ def test_recurring_by_hand():
 
 def test_drift_by_hand():
     stream = arrange("drift", severity=2)
-    assert stretches(stream) == [("a>b", 2), ("b>c", 2)]
+    assert segments(stream) == [("a>b", 2), ("b>c", 2)]
     # Two samples at each of (2, 0), (1, 1), (0, 2); growing adds 100 times its severity.
     assert shown(stream) == [0, 1, 102, 103, 204, 205, 10, 11, 112, 113, 214, 215]
 
 
-def test_drift_begins_and_ends_with_the_plain_domains():
+def test_drift_begins_and_ends_with_the_domains_themselves():
     data = Data(domains=("gaussian_noise", "contrast"), severity=3, images=8, batch=3)
     (drift,) = open_stream(data, KINDS["drift"].make({})).domains
     noise, contrast = open_stream(data).domains
@@ -191,20 +175,8 @@ def test_drift_begins_and_ends_with_the_plain_domains():
 
 def test_clean_intervals_by_hand():
     clean = ("clean", 0)
-    assert stretches(arrange("clean_intervals")) == [("a", 5), clean, ("b", 5), clean, ("c", 5), clean]
-    assert stretches(arrange("clean_intervals", every=2)) == [("a", 5), ("b", 5), clean, ("c", 5)]
-
-
-def test_turns():
-    turns = list(take_turns([7, 4, 5], 2, 3, np.random.default_rng(0)))
-    for which, size in enumerate([7, 4, 5]):
-        mine = [(start, stop) for one, start, stop in turns if one == which]
-        assert [start for start, _ in mine] == [0, *(stop for _, stop in mine[:-1])], "goes on where it ended"
-        assert mine[-1][1] == size
-        assert all(2 <= stop - start <= 3 for start, stop in mine[:-1])
-    for number in range(1, len(turns)):
-        if turns[number][0] == turns[number - 1][0]:
-            assert {which for which, _, _ in turns[number:]} == {turns[number][0]}, "no other is left"
+    assert segments(arrange("clean_intervals")) == [("a", 5), clean, ("b", 5), clean, ("c", 5), clean]
+    assert segments(arrange("clean_intervals", every=2)) == [("a", 5), ("b", 5), clean, ("c", 5)]
 
 
 def test_segments_by_hand():
@@ -246,8 +218,8 @@ def test_real_images(protocol: Protocol):
 
 
 @pytest.mark.parametrize("protocol", ALL, ids=lambda protocol: protocol.kind)
-def test_clouds_too(protocol: Protocol):
-    # A dense cloud beside a thin one: 2048 and 649 points.
+def test_point_clouds_too(protocol: Protocol):
+    # A dense point cloud and a thin one: 2048 and 649 points.
     data = Data(dataset="embedded_clouds", domains=("upsampling", "density"), images=12, batch=12)
     stream = open_stream(data, protocol)
     batch = next(iter(stream))
@@ -255,17 +227,6 @@ def test_clouds_too(protocol: Protocol):
     if protocol.kind in ("mixed", "drift"):
         assert batch.x.shape[1] == 1024
     assert (batch.y >= 0).all()
-
-
-def test_clouds_of_one_size():
-    clouds = np.arange(2048, dtype=np.float32).reshape(1, 2048, 1).repeat(3, axis=2)
-    assert np.array_equal(of_one_size(clouds[:, :1024]), clouds[:, :1024])
-    assert of_one_size(clouds).shape == (1, 1024, 3)
-    assert of_one_size(clouds)[0, [0, -1], 0].tolist() == [0, 2047]
-    few = of_one_size(clouds[:, :512])[0, :, 0]
-    assert sorted(set(Counter(few.tolist()).values())) == [2], "each twice"
-    images = np.zeros((2, 7, 7, 3), np.uint8)
-    assert of_one_size(images) is images
 
 
 def test_every_kind_has_its_line():

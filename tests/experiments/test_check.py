@@ -170,7 +170,7 @@ def test_a_truncated_picture_is_found_in_what_is_read(tmp_path):
 def test_a_run_keeps_what_came_before_a_bad_picture(tmp_path):
     write_classes(tmp_path / "set", ("a", "b"), each=50, size=(32, 32))
     data = {"dataset": "image_folder", "path": str(tmp_path / "set"), "domains": ["clean"], "batch": 10, "size": 32}
-    bad = tmp_path / "set" / open_stream(Data(**data | {"domains": "clean"})).domains[0].images.names[45]
+    bad = tmp_path / "set" / open_stream(Data(**data | {"domains": "clean"})).domains[0].samples.names[45]
     spec = SPEC | {"data": data, "methods": ["source"]}
     run(spec, tmp_path / "run", stop=0)
     bad.write_bytes(b"x" * bad.stat().st_size)  # of the same length, so it is still the same experiment
@@ -209,7 +209,7 @@ def test_imagenet_trees_run_from_end_to_end(tmp_path):
         assert tables.build(folder).dataset == title
         assert [record.n for record in folder.records("tent-s0")] == [4, 2]
         assert folder.run().stream["source_check"]["on"] == "domains"
-    assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; scored on those.",)
+    assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; only those are scored.",)
     small = spec | {"model": SPEC["model"]}
     assert "scored on logits up to 999, and the model has 10 classes" in said(small, "problem")[0]
     with pytest.raises(InputError, match="scored on logits up to 999"):

@@ -174,7 +174,7 @@ def test_clouds_have_no_normalisation(name: str) -> None:
 
 
 def test_load_takes_no_normalisation_for_clouds() -> None:
-    with pytest.raises(ConfigError, match="'pointnet' takes clouds"):
+    with pytest.raises(ConfigError, match="'pointnet' takes point clouds"):
         models.load("pointnet", weights="none.pth", mean=(0.5,), std=(0.5,))
 
 

@@ -27,7 +27,7 @@ def command(
     quiet: Quiet = False,
 ) -> None:
     """Corrupt images in the format of CIFAR-C or ImageNet-C. If it is interrupted, the same command continues it."""
-    from ctta.data.corruptions.files import parse_corruptions, parse_severities, plan_corruption
+    from ctta.data.export import parse_corruptions, parse_severities, plan_corruption
 
     corruptions, severities = parse_corruptions(corruption), parse_severities(severity)
     plan = plan_corruption(source, out, corruptions, severities, preset, seed, form, frost)

@@ -1,6 +1,6 @@
 """What every data set has in common: the settings of a stream, and the entry of the DATASETS table.
 
-A domain is a corruption at a severity; the domain `clean` has severity 0 wherever it stands.
+A domain is a corruption at a severity; the domain `clean` always has severity 0.
 """
 
 from __future__ import annotations
@@ -13,65 +13,65 @@ from typing import Literal
 
 from ctta.base.config import Config, setting
 from ctta.base.errors import InputError, nearest
-from ctta.data.corruptions import EXTRA, NAMES, PAPER
+from ctta.data.corruptions.constants import GROUPS
 from ctta.data.pictures import CONVENTIONS, Fit
 from ctta.data.stream import Stream
 
 CLEAN = "clean"
-SPECIAL = ("preprocessing", "size", "list", "labels", "jpeg")  # settings that not every data set knows
-IMAGE_DOMAINS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"paper": PAPER, "extra": EXTRA, "all": NAMES, CLEAN: (CLEAN,)}
-)
+SPECIAL = ("preprocessing", "size", "list", "labels", "jpeg")  # settings of some data sets only
+IMAGE_DOMAINS: Mapping[str, tuple[str, ...]] = MappingProxyType({**GROUPS, CLEAN: (CLEAN,)})
 
 
 @dataclass(frozen=True)
 class Data(Config):
-    """What the stream is made of."""
+    """The data of a stream."""
 
     dataset: str = setting("embedded", "A name from ctta.data.datasets.DATASETS; `ctta list datasets` shows them.")
-    path: str | None = setting(None, "Where the data are; not for the embedded set.")
+    path: str | None = setting(None, "Path of the data; not for the embedded sets.")
     domains: str | tuple[str, ...] = setting(
-        "paper", "Domains in order: the paper's fifteen, the four extra, all, clean, or a list of names."
+        "paper", "Domains in order: paper (fifteen), extra (four more), all, clean, or a list of names."
     )
-    severity: int = setting(5, "Severity of every domain but `clean`; 0 is clean.", low=0, high=5)
-    first: int = setting(0, "The first sample that is used.", low=0)
-    images: int | None = setting(None, "Samples a domain; all without it.", low=1)
+    severity: int = setting(5, "Severity of every domain except `clean`; 0 is clean.", low=0, high=5)
+    first: int = setting(0, "Number of the first sample that is used.", low=0)
+    images: int | None = setting(None, "Samples per domain. Default: all.", low=1)
     batch: int = setting(200, "Batch size.", low=1)
-    seed: int = setting(0, "Seed of the corruptions, and of the order of pictures that have none.", low=0)
+    seed: int = setting(0, "Seed of the corruptions, and of the order of pictures without a list.", low=0)
     constants: Literal["cifar", "imagenet"] | None = setting(
-        None, "Which set of corruption constants; by the size of the images without it."
+        None, "Which set of corruption constants. Default: by the size of the images."
     )
     preprocessing: Literal["none", "resize256"] | None = setting(
         None,
-        "Pictures as stored (of larger ones the middle 224 pixels), or resized to 256 and cropped to 224; without it, "
-        "as is usual with the data set.",
+        "How pictures are prepared: none crops the middle 224 pixels, resize256 resizes to 256 before that. Default: "
+        "the convention of the data set.",
     )
-    size: int | None = setting(None, "Pixels of pictures, resized and cropped to a square; instead of that.", low=1)
-    list: str | None = setting(None, "A text file of class/name lines: which pictures, in which order.")
+    size: int | None = setting(
+        None, "Pictures become size x size pixels, resized and cropped; instead of preprocessing.", low=1
+    )
+    list: str | None = setting(None, "A text file of class/name lines: the pictures to use, in order.")
     labels: Literal["ilsvrc", "sorted"] | None = setting(
         None,
-        "What a class folder's name stands for: a class of ILSVRC by its wnid, or its place among the sorted names; "
-        "without it, the first if all names are wnids.",
+        "Labels of class folders: ilsvrc uses the index of the wnid, sorted the position among the sorted names. "
+        "Default: ilsvrc if all names are wnids.",
     )
     jpeg: bool | None = setting(
-        None, "Whether corrupted pictures go through JPEG, as the public ones did; with ImageNet's constants they do."
+        None, "Whether corrupted pictures are saved as JPEG and read again. Default: with ImageNet's constants."
     )
     boundaries: Literal["known", "unknown", "detected"] = setting(
         "known",
         "Whether methods know where a domain starts, do not know it, or detect it from their inputs.",
         renamed={"told": "known", "hidden": "unknown"},
     )
-    cache: str | None = setting(None, "A folder that keeps corrupted samples; made anew without it.")
+    cache: str | None = setting(None, "A folder that keeps corrupted samples for later runs.")
 
     def rows(self, count: int) -> slice:
-        """Which of `count` samples are used."""
+        """Return which of `count` samples are used."""
         if self.first >= count:
             raise InputError(f"There are {count} samples, so the first cannot be number {self.first}.")
         return slice(self.first, count if self.images is None else min(self.first + self.images, count))
 
     @property
     def folder(self) -> Path:
-        """The path; `problems` has seen to it that there is one."""
+        """The path; `problems` reports if there is none."""
         return Path(self.path or "").expanduser()
 
 
@@ -80,31 +80,31 @@ class DataSet:
     """One line of the DATASETS table."""
 
     title: str
-    about: str  # one sentence: what it is and what the path is
+    about: str  # what the path is, in a few words and a point
     open: Callable[[Data, tuple[tuple[str, int], ...]], Stream]  # settings, (domain, severity) in order
     needs_path: bool = True
     domains: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: IMAGE_DOMAINS)  # named lists of domains
-    # Clean samples, corrupted on the fly; corrupted ones, as stored; or a natural shift, which has no severity.
+    # Clean samples, corrupted on the fly; stored corrupted ones; or a natural shift, which has no severity.
     holds: Literal["clean", "corrupted", "natural"] = "clean"
-    preprocessing: str | None = None  # of pictures, unless the settings say otherwise
-    uses: tuple[str, ...] = ()  # which of the special settings it knows
-    num_classes: int | None = None  # where the data set says it
+    preprocessing: str | None = None  # the default for pictures
+    uses: tuple[str, ...] = ()  # which of the special settings it has
+    num_classes: int | None = None  # if it is known without reading the data
     samples: Literal["images", "clouds"] = "images"
 
     def named(self, data: Data) -> str:
-        """The title for tables, with the preprocessing: numbers under two conventions do not compare."""
+        """Return the title for tables, with the preprocessing: results of two conventions are not comparable."""
         convention = f"size {data.size}" if data.size else data.preprocessing or self.preprocessing
         return f"{self.title} ({convention})" if convention else self.title
 
     def fit(self, data: Data) -> Fit:
-        """How pictures get their size."""
+        """Return how pictures are resized and cropped."""
         if data.size:
             return Fit(data.size, data.size)
         convention = data.preprocessing or self.preprocessing
         return CONVENTIONS[convention] if convention else Fit()
 
     def pairs(self, data: Data) -> tuple[tuple[str, int], ...]:
-        """The domains in order, each with its severity."""
+        """Return the domains in order, each with its severity."""
         ungraded = self.holds == "natural"
         return tuple((name, 0 if ungraded or name == CLEAN else data.severity) for name in self.names(data))
 
@@ -112,7 +112,7 @@ class DataSet:
         return self.domains.get(data.domains, ()) if isinstance(data.domains, str) else data.domains
 
     def problems(self, data: Data) -> list[str]:
-        """What the types alone do not tell."""
+        """Return what is wrong with the settings, beyond their types."""
         found = []
         known = {name for names in self.domains.values() for name in names} - {CLEAN}
         known |= {CLEAN} if self.holds == "clean" else set()
@@ -129,7 +129,7 @@ class DataSet:
             found.append(f"The data set {data.dataset!r} needs a path: {self.about}")
         for name in SPECIAL:
             if getattr(data, name) is not None and name not in self.uses:
-                found.append(f"The data set {data.dataset!r} has no use for {name!r}. Leave it out.")
+                found.append(f"The data set {data.dataset!r} does not use {name!r}. Remove it.")
         if data.size is not None and data.preprocessing is not None:
             found.append("size and preprocessing exclude each other: give one of them.")
         return found

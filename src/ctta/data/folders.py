@@ -1,71 +1,36 @@
-"""What the folder data sets share: trees of class folders, which pictures in which order, ImageNet's classes.
+"""What the folder data sets share: trees of class folders, the choice and order of pictures, ImageNet's classes.
 
-Which pictures   a `list` of class/name lines chooses them and their order (the public ImageNet-C protocol has one of
-                 5,000 pictures, which the robustbench package carries). Without it all are taken, in an order shuffled
-                 by the seed, so that the first few are a mixture of classes.
-Which label      the index among the 1,000 classes of ILSVRC where all class folders are named by its wnids, else the
-                 place among the sorted names of the folders.
+Pictures   A `list` of class/name lines chooses them and their order (the public ImageNet-C protocol has one of 5,000
+           pictures, which is part of the robustbench package). Without it, all pictures are used, in an order shuffled
+           by the seed, so that the first few are a mixture of classes.
+Labels     If all class folders are named by wnids, the index among the 1,000 classes of ILSVRC; else the position among
+           the sorted names of the folders.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
 
-from ctta.base.errors import CttaError, InputError
-from ctta.base.fileio import fingerprint, hashed, reading, some
+from ctta.base.errors import InputError
+from ctta.base.fileio import reading, some
 from ctta.data.dataset import Data
-from ctta.data.pictures import PICTURES, Fit, Picture, files_below, read_picture
-from ctta.data.stream import Images, Labels, Rows
-
-AHEAD = 2  # batches of pictures that are decoded while one is in use
-SIZES = "Give `preprocessing: resize256`, which makes all of them 224 x 224, or a `size` of your own."
+from ctta.data.pictures import PICTURES, files_below
+from ctta.data.stream import Labels
 
 
 @cache
 def wnids() -> tuple[str, ...]:
-    """The 1,000 classes of ILSVRC 2012 in the order of their index."""
+    """Return the 1,000 classes of ILSVRC 2012 in the order of their index."""
     return tuple(files("ctta.assets").joinpath("imagenet_wnids.txt").read_text().split())
 
 
-@dataclass(frozen=True)
-class Pictures:
-    """Pictures in files, read and sized when they are asked for."""
-
-    root: Path
-    names: Sequence[str]
-    fit: Fit
-
-    def __len__(self) -> int:
-        return len(self.names)
-
-    def __getitem__(self, rows: Rows, /) -> Images:
-        images = [self._read(self.names[row]) for row in rows]
-        for row, image in zip(rows, images, strict=True):
-            if image.shape != images[0].shape:
-                sizes = f"{self.names[rows[0]]} {images[0].shape[:2]}, {self.names[row]} {image.shape[:2]}"
-                raise InputError(f"The pictures in {self.root} differ in size: {sizes}. {SIZES}")
-        return np.stack(images)
-
-    def fingerprint(self) -> str:
-        """Of order, names and lengths of the files, and of what is done with them."""
-        return hashed(fingerprint(self.root, self.names), str(self.fit))
-
-    def _read(self, name: str) -> Picture:
-        image = read_picture(self.root / name)
-        try:
-            return self.fit(image)
-        except CttaError as error:
-            raise InputError(f"{self.root / name} cannot be used. {error}") from error
-
-
 def listing(root: Path) -> list[str]:
-    """All pictures in class folders, class/name, sorted."""
+    """Return all pictures in class folders as class/name, sorted."""
     names = sorted(files_below(root))
     if loose := [name for name in names if "/" not in name]:
         raise InputError(f"{root} holds pictures outside of class folders: {some(loose, 3)}. Move each to its class.")
@@ -75,19 +40,19 @@ def listing(root: Path) -> list[str]:
 
 
 def class_folders(root: Path) -> list[str]:
-    """The folders of the classes, whether they hold pictures or not."""
+    """Return the class folders, with or without pictures."""
     return sorted(path.name for path in root.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
 
 
 def chosen(data: Data, available: Sequence[str]) -> tuple[str, ...]:
-    """Which pictures in which order."""
+    """Return the pictures to use, in order."""
     if data.list is not None:
         path = Path(data.list).expanduser()
         with reading(path, "a list of pictures"):
             names = path.read_text().split("\n")
         names = [name.strip() for name in names if name.strip()]
         if not names or not all("/" in name for name in names):
-            raise InputError(f"{path} must be a list of pictures, one class/name a line.")
+            raise InputError(f"{path} must be a list of pictures, one class/name per line.")
     else:
         order = np.random.default_rng(data.seed).permutation(len(available))
         names = [available[i] for i in order]
@@ -95,7 +60,7 @@ def chosen(data: Data, available: Sequence[str]) -> tuple[str, ...]:
 
 
 def class_indices(data: Data, folders: Iterable[str], where: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
-    """The label of each class folder, and the names of all classes."""
+    """Return the label of each class folder, and the names of all classes."""
     folders, known = sorted(set(folders)), set(wnids())
     strange = [folder for folder in folders if folder not in known]
     if data.labels == "sorted" or (data.labels is None and len(strange) == len(folders)):
@@ -103,20 +68,20 @@ def class_indices(data: Data, folders: Iterable[str], where: Path) -> tuple[Mapp
     if strange:
         raise InputError(
             f"{where} holds class folders that are no wnids of ILSVRC: {some(strange, 3)}. Move them away, or give "
-            "`labels: sorted` if a label is the place among the sorted names."
+            "`labels: sorted` if a label is the position among the sorted names."
         )
     return {wnid: index for index, wnid in enumerate(wnids())}, wnids()
 
 
 def labels_of(names: Sequence[str], indices: Mapping[str, int], where: Path) -> Labels:
-    """The label of each picture, by its class folder."""
+    """Return the label of each picture, by its class folder."""
     if strange := sorted({name.partition("/")[0] for name in names} - set(indices)):
         raise InputError(f"The list names classes that {where} does not hold: {some(strange, 3)}.")
     return np.array([indices[name.partition("/")[0]] for name in names], np.int64)
 
 
 def unusable(root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
-    """Which files are missing, and which are empty."""
+    """Return which files are missing, and which are empty."""
     missing, empty = [], []
     for name in names:
         try:
@@ -128,7 +93,7 @@ def unusable(root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
 
 
 def found_in(root: Path) -> str:
-    """What a folder holds, in a sentence."""
+    """Describe what a folder holds, in a sentence."""
     if not root.is_dir():
         return f"There is no folder {root}."
     return f"Found: {some(sorted(path.name for path in root.iterdir())) or 'nothing'}."

@@ -1,4 +1,4 @@
-"""Clouds in HDF5 files, with `data` (n, P, 3) and `label`. The one module that knows h5py."""
+"""Point clouds in HDF5 files, with `data` (n, P, 3) and `label`. The only module that imports h5py."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ctta.base.fileio import optional_import
 
 
 def read_clouds(files: Sequence[Path]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Points (n, P, 3) and labels (n,) of several files, one after the other."""
+    """Return points (n, P, 3) and labels (n,) of several files, concatenated."""
     h5py = optional_import("h5py", "hdf5", "This data set, which is in HDF5 files,")
     parts, problems = [], []
     for path in files:
@@ -25,8 +25,8 @@ def read_clouds(files: Sequence[Path]) -> tuple[NDArray[Any], NDArray[Any]]:
             problems.append(f"{path} ({error})")
     if problems:
         raise InputError(
-            f"These are not HDF5 files with 'data', (n, P, 3), and 'label', or damaged ones: {'; '.join(problems)}. "
-            "Download them again and compare their size with the one their page gives."
+            f"These are damaged, or not HDF5 files with 'data', (n, P, 3), and 'label': {'; '.join(problems)}. "
+            "Download them again and compare their size with the one on their page."
         )
     try:
         return tuple(np.concatenate(arrays) for arrays in zip(*parts, strict=True))  # type: ignore[return-value]

@@ -1,69 +1,72 @@
-"""Protocols: in what arrangement a stream shows its data. To add one: write its class, add its line to KINDS.
+"""Protocols: the order in which a stream presents its data. To add one: write its class and add its line to KINDS.
 
-    continual         the domains one after the other, in any order
-    gradual           every domain grows worse and better again, severity 1-2-3-4-5-4-3-2-1
+    continual         the domains one after the other, in a given or a random order
+    gradual           in every domain, severity rises and falls: 1-2-3-4-5-4-3-2-1
     mixed             every batch holds samples of all domains
-    sorted            within a domain, class after class
+    sorted            within a domain, one class after the other
     dirichlet         within a domain, classes come in bursts
     label_shift       in every domain, other classes are rare
-    recurring         the whole sequence again and again
-    drift             from domain to domain, one corruption fades while the next one grows
-    clean_intervals   between the domains, clean samples
-    segments          the domains in turns of random length
+    recurring         the whole sequence of domains, repeated
+    drift             from domain to domain, one corruption fades out while the next one fades in
+    clean_intervals   clean samples between the domains
+    segments          the domains in alternation, in segments of random length
 
-Nothing is copied: a domain gives any of its rows in any order, and a protocol says which. Every draw is a function of
-the protocol's own seed and of the domain's place, so a stream is the same each time and can be entered at any batch.
+Every draw is a function of the protocol's own seed and of the domain's position, so a stream is the same each time and
+can start at any batch.
 """
 
 from __future__ import annotations
 
-import typing
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
-from numpy.random import Generator
-from numpy.typing import NDArray
 
 from ctta.base.config import Config, setting
-from ctta.base.errors import ConfigError, InputError, nearest
+from ctta.base.errors import nearest
 from ctta.base.fileio import some
+from ctta.data.combine import Blend, Reordered, both, known, long_tail, places, reordered, spread, take_turns
 from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import CLEAN, Data, DataSet
-from ctta.data.stream import Clouds, Domain, Images, Labels, Rows, Stream
+from ctta.data.stream import Domain, Rows, Stream
 from ctta.paper import orders
-
-POINTS = 1024  # of a cloud beside clouds of other domains, whose corruptions leave more or fewer
 
 
 @dataclass(frozen=True)
 class Protocol(Config, ABC):
-    """One arrangement, with its settings."""
+    """An order of the data, with its settings."""
 
     kind: str = setting("", "A name from ctta.data.protocols.KINDS; `ctta list protocols` shows them.")
 
     @abstractmethod
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        """Open the data and put them in order."""
+        """Open the data and arrange them."""
 
     def problems(self, dataset: DataSet, data: Data) -> list[str]:
-        """What the types alone do not tell."""
+        """Return what is wrong with the settings, beyond their types."""
         return []
+
+
+def without_severity(kind: str, dataset: DataSet, data: Data) -> list[str]:
+    """Report domains without severity."""
+    if dataset.holds == "natural":
+        return [f"{kind} needs severities, and {dataset.title} has none."]
+    return [f"{kind} needs severities: leave the domain {CLEAN!r} out."] if CLEAN in dataset.names(data) else []
 
 
 @dataclass(frozen=True)
 class Continual(Protocol):
-    """The domains one after the other, in the order of `data.domains` or in a random one."""
+    """The domains one after the other, in the order of `data.domains`, in a random order, or in one of the paper's."""
 
     kind: Literal["continual"] = setting("continual", "This protocol.")
     order: int | str | None = setting(
         None,
-        "Number of a random order of the domains, or an order of the paper's Table 4, paper-1 to paper-10; as given "
-        "without it.",
+        "Seed of a random order of the domains, or an order of the paper's Table 4, paper-1 to paper-10. Default: as "
+        "given.",
         low=0,
     )
 
@@ -85,11 +88,11 @@ class Continual(Protocol):
 
 @dataclass(frozen=True)
 class Gradual(Protocol):
-    """Every domain grows worse and better again, all its samples at each severity."""
+    """In every domain, severity rises and falls; all its samples are shown at each severity."""
 
     kind: Literal["gradual"] = setting("gradual", "This protocol.")
     severities: tuple[int, ...] = setting((1, 2, 3, 4, 5, 4, 3, 2, 1), "The severities of a domain, in order.")
-    order: int | None = setting(None, "Number of a random order of the domains; as given without it.", low=0)
+    order: int | None = setting(None, "Seed of a random order of the domains. Default: as given.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         names = dataset.names(data)
@@ -102,7 +105,7 @@ class Gradual(Protocol):
             found.append(f"severities must be a list of 1 to 5, at least one. Got {list(self.severities)}.")
         if data.severity != Data().severity:
             found.append(f"gradual has severities of its own. Leave data.severity out. Got {data.severity}.")
-        return found + ungraded("gradual", dataset, data)
+        return found + without_severity("gradual", dataset, data)
 
 
 @dataclass(frozen=True)
@@ -124,7 +127,7 @@ class Mixed(Protocol):
 
 @dataclass(frozen=True)
 class Sorted(Protocol):
-    """Within a domain, class after class by label; within a class, as the data have it."""
+    """Within a domain, samples sorted by label; within a class, in the order of the data."""
 
     kind: Literal["sorted"] = setting("sorted", "This protocol.")
 
@@ -134,15 +137,15 @@ class Sorted(Protocol):
 
 @dataclass(frozen=True)
 class Dirichlet(Protocol):
-    """Within a domain, classes come in bursts: each spreads over time slots by shares from a Dirichlet distribution.
+    """Within a domain, classes come in bursts: each is spread over time slots by a Dirichlet distribution.
 
-    As Gong et al. (NOTE, NeurIPS 2022) and others have it. Within a slot the order is random.
+    This is the protocol of Gong et al. (NOTE, NeurIPS 2022) and others. Within a slot the order is random.
     """
 
     kind: Literal["dirichlet"] = setting("dirichlet", "This protocol.")
-    concentration: float = setting(0.1, "Small: a class keeps to few slots; large: it is spread evenly.", low=0.001)
-    slots: int | None = setting(None, "Time slots of a domain; as many as it has classes without it.", low=1)
-    seed: int = setting(0, "Seed of shares and order.", low=0)
+    concentration: float = setting(0.1, "If small, a class is in few slots; if large, it is spread evenly.", low=0.001)
+    slots: int | None = setting(None, "Time slots per domain. Default: its number of classes.", low=1)
+    seed: int = setting(0, "Seed of the distribution and the order.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         return reordered(dataset, data, self._bursts)
@@ -156,14 +159,14 @@ class Dirichlet(Protocol):
 
 @dataclass(frozen=True)
 class LabelShift(Protocol):
-    """In every domain, other classes are rare: samples are left out until the counts fall by rank to 1 / ratio.
+    """In every domain, other classes are rare: samples are dropped so that class counts fall by rank to 1 / ratio.
 
-    Which class has which rank is drawn anew for each domain. The kept samples stay in order.
+    The ranks of the classes are drawn per domain. The kept samples stay in order.
     """
 
     kind: Literal["label_shift"] = setting("label_shift", "This protocol.")
-    ratio: float = setting(10.0, "How many times as much is kept of the most common class as of the rarest.", low=1)
-    seed: int = setting(0, "Seed of ranks and of the samples that are kept.", low=0)
+    ratio: float = setting(10.0, "Ratio of the counts of the most common and the rarest class.", low=1)
+    seed: int = setting(0, "Seed of the ranks and of the samples that are kept.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         return reordered(dataset, data, self._shifted)
@@ -181,11 +184,11 @@ class LabelShift(Protocol):
 
 @dataclass(frozen=True)
 class Recurring(Protocol):
-    """The whole sequence of domains again and again."""
+    """The whole sequence of domains, repeated."""
 
     kind: Literal["recurring"] = setting("recurring", "This protocol.")
-    rounds: int = setting(2, "How often.", low=1)
-    order: int | None = setting(None, "Number from which each round draws its own order; as given without it.", low=0)
+    rounds: int = setting(2, "Number of repetitions.", low=1)
+    order: int | None = setting(None, "Seed from which each round draws its own order. Default: as given.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         stream = dataset.open(data, dataset.pairs(data))
@@ -199,12 +202,12 @@ class Recurring(Protocol):
 
 @dataclass(frozen=True)
 class Drift(Protocol):
-    """From domain to domain, one corruption fades step by step while the next one grows.
+    """From domain to domain, one corruption fades out step by step while the next one fades in.
 
-    With n domains there are n - 1 stretches, called `fog>snow` and so on. In each, severities (a, b) of the two go from
-    (s, 0) over (s - 1, 1) ... to (0, s), s being `data.severity`; the second corruption is applied to what the first
-    one leaves. Every stretch shows each sample once, an equal share at each of the s + 1 steps. Steady is the sum of
-    the severities: how hard a sample is for a model cannot be known without the model.
+    With n domains there are n - 1 segments, called `fog>snow` and so on. In each, the severities of the two corruptions
+    go from (s, 0) over (s - 1, 1) ... to (0, s), where s is `data.severity`; the second corruption is applied to the
+    output of the first. Every segment shows each sample once, the same number at each of the s + 1 steps. The sum of
+    the severities is constant; how hard a sample is for a model is not.
     """
 
     kind: Literal["drift"] = setting("drift", "This protocol.")
@@ -224,9 +227,9 @@ class Drift(Protocol):
         return replace(stream, domains=tuple(made))
 
     def problems(self, dataset: DataSet, data: Data) -> list[str]:
-        found = ungraded("drift", dataset, data)
+        found = without_severity("drift", dataset, data)
         if dataset.holds == "corrupted":
-            found.append(f"drift puts corruptions on clean samples, and {dataset.title} holds corrupted ones.")
+            found.append(f"drift corrupts clean samples, and {dataset.title} holds corrupted ones.")
         if len(dataset.names(data)) < 2:
             found.append("drift goes from one domain to the next. Name at least two.")
         if data.severity == 0:
@@ -236,10 +239,10 @@ class Drift(Protocol):
 
 @dataclass(frozen=True)
 class CleanIntervals(Protocol):
-    """After every domain, or after every few, all samples as they are without corruption."""
+    """After every domain, or after every few, all samples without corruption."""
 
     kind: Literal["clean_intervals"] = setting("clean_intervals", "This protocol.")
-    every: int = setting(1, "Domains between two clean intervals.", low=1)
+    every: int = setting(1, "Number of domains between two clean intervals.", low=1)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         pairs: list[tuple[str, int]] = []
@@ -258,15 +261,16 @@ class CleanIntervals(Protocol):
 
 @dataclass(frozen=True)
 class Segments(Protocol):
-    """The domains in turns of random length, each going on where its last turn ended, until all samples were shown.
+    """The domains in alternation, in segments of random length, until all samples were shown.
 
-    Two turns in a row are of the same domain only where no other has samples left.
+    A domain continues where its last segment ended. Two consecutive segments are of the same domain only if no other
+    domain has samples left.
     """
 
     kind: Literal["segments"] = setting("segments", "This protocol.")
-    shortest: int = setting(1, "Batches of a turn, at least.", low=1)
-    longest: int = setting(10, "Batches of a turn, at most; what is left of a domain may be less.", low=1)
-    seed: int = setting(0, "Seed of turns and lengths.", low=0)
+    shortest: int = setting(1, "Minimum number of batches per segment.", low=1)
+    longest: int = setting(10, "Maximum number of batches per segment; the rest of a domain may be shorter.", low=1)
+    seed: int = setting(0, "Seed of the order and the lengths.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
         stream = dataset.open(data, dataset.pairs(data))
@@ -300,181 +304,3 @@ KINDS: Mapping[str, type[Protocol]] = MappingProxyType(
     }
 )
 PLAIN = Continual()
-
-
-# Orders
-
-
-def places(count: int, order: int | None, turn: int = 0) -> Sequence[int]:
-    """0, 1, 2 ... in a random order; as they are without a number."""
-    if order is None:
-        return range(count)
-    return [int(place) for place in np.random.default_rng((order, turn)).permutation(count)]
-
-
-def spread(labels: Labels, shares: NDArray[np.float64], generator: Generator) -> Rows:
-    """Each sample once, slot by slot. Shares (classes, slots) say how much of a class falls into each slot."""
-    slot = np.empty(len(labels), np.int64)
-    for name, share in zip(np.unique(labels), shares, strict=True):
-        rows = generator.permutation(np.flatnonzero(labels == name))
-        ends = np.rint(np.cumsum(share) * len(rows))[:-1]  # the last slot takes what is left
-        slot[rows] = np.searchsorted(ends, np.arange(len(rows)), side="right")
-    return np.lexsort((generator.random(len(labels)), slot))
-
-
-def long_tail(counts: NDArray[np.int64], ranks: NDArray[np.int64], ratio: float) -> NDArray[np.int64]:
-    """What is kept of each class: all of rank 0, count / ratio of the last, by equal factors between; at least 1."""
-    share = ratio ** (-ranks / max(len(ranks) - 1, 1))
-    return np.maximum(np.rint(counts * share), 1).astype(np.int64)
-
-
-def take_turns(
-    sizes: Sequence[int], shortest: int, longest: int, generator: Generator
-) -> Iterator[tuple[int, int, int]]:
-    """Which one, from where to where: turns of random length until nothing is left of any."""
-    done, last = [0] * len(sizes), -1
-    while left := [which for which, size in enumerate(sizes) if done[which] < size]:
-        others = [which for which in left if which != last] or left
-        last = others[int(generator.integers(len(others)))]
-        start = done[last]
-        done[last] = min(start + int(generator.integers(shortest, longest + 1)), sizes[last])
-        yield last, start, done[last]
-
-
-# Domains made of domains
-
-
-@dataclass(frozen=True)
-class Reordered:
-    """Some samples of a domain, in an order of their own."""
-
-    domain: Domain
-    rows: Rows
-
-    @property
-    def name(self) -> str:
-        return self.domain.name
-
-    @property
-    def severity(self) -> int:
-        return self.domain.severity
-
-    @property
-    def labels(self) -> Labels:
-        return self.domain.labels[self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        return self.domain.load(self.rows[rows])
-
-
-def reordered(dataset: DataSet, data: Data, rows: Callable[[Domain, int], Rows]) -> Stream:
-    """The stream as it is, each domain with the rows that are given for it and its place."""
-    stream = dataset.open(data, dataset.pairs(data))
-    domains = (Reordered(domain, rows(domain, place)) for place, domain in enumerate(stream.domains))
-    return replace(stream, domains=tuple(domains))
-
-
-@dataclass(frozen=True)
-class Blend:
-    """Samples of several domains in one order; clouds all of one size."""
-
-    name: str
-    severity: int
-    parts: tuple[Domain, ...]
-    which: NDArray[np.int64]  # the part of each sample
-    rows: Rows  # and its row there
-
-    @property
-    def labels(self) -> Labels:
-        labels = np.empty(len(self), np.int64)
-        for part, here in self._by_part(np.arange(len(self))):
-            labels[here] = part.labels[self.rows[here]]
-        return labels
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        loaded = [(here, *part.load(self.rows[rows[here]])) for part, here in self._by_part(rows)]
-        back = np.argsort(np.concatenate([here for here, _, _ in loaded]))
-        samples = np.concatenate([of_one_size(found) for _, found, _ in loaded])
-        return samples[back], np.concatenate([labels for _, _, labels in loaded])[back]
-
-    def _by_part(self, rows: Rows) -> Iterator[tuple[Domain, NDArray[np.int64]]]:
-        """Each part that is among these rows, and where."""
-        which = self.which[rows]
-        for part in np.unique(which):
-            yield self.parts[part], np.flatnonzero(which == part)
-
-
-@dataclass(frozen=True)
-class Both:
-    """What a corruption makes of another domain's samples."""
-
-    first: Domain
-    second: Corrupting
-
-    @property
-    def name(self) -> str:
-        return f"{self.first.name}>{self.second.name}"
-
-    @property
-    def severity(self) -> int:
-        return self.first.severity + self.second.severity
-
-    @property
-    def labels(self) -> Labels:
-        return self.first.labels
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        samples, labels = self.first.load(rows)
-        return self.second.corrupt(samples, rows) if self.second.severity else samples, labels
-
-
-@typing.runtime_checkable
-class Corrupting(Domain, typing.Protocol):
-    """A domain that is made on the fly, and can do to other samples what it does to its own."""
-
-    def corrupt(self, samples: Images | Clouds, rows: Rows) -> Images | Clouds:
-        """These samples, as if they were the ones that it has in these rows."""
-        ...
-
-
-def both(first: Domain, second: Domain, dataset: DataSet) -> Both:
-    """One corruption over another, where the data set makes its own."""
-    if not isinstance(second, Corrupting):
-        raise ConfigError(
-            f"drift puts corruptions on clean samples, and those of {dataset.title} are stored. Use a data set that is "
-            "corrupted on the fly."
-        )
-    return Both(first, second)
-
-
-def of_one_size(samples: Images | Clouds) -> Images | Clouds:
-    """Clouds of another size become 1024 points: evenly chosen, some twice if there are fewer. Images stay."""
-    if samples.ndim != 3 or samples.shape[1] == POINTS:
-        return samples
-    return samples[:, np.linspace(0, samples.shape[1] - 1, POINTS).round().astype(np.int64)]
-
-
-# What settings alone do not tell
-
-
-def ungraded(kind: str, dataset: DataSet, data: Data) -> list[str]:
-    """That there are domains without severities, in words."""
-    if dataset.holds == "natural":
-        return [f"{kind} needs severities, and {dataset.title} has none."]
-    return [f"{kind} needs severities: leave the domain {CLEAN!r} out."] if CLEAN in dataset.names(data) else []
-
-
-def known(domain: Domain) -> Labels:
-    """The labels, where there are any."""
-    if (domain.labels < 0).any():
-        raise InputError(f"This protocol goes by labels, and some samples of {domain.name} have none. Use another.")
-    return domain.labels

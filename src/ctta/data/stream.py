@@ -1,7 +1,7 @@
-"""Batch, Domain, Stream: labelled data in the order in which the adapter meets it.
+"""Batch, Domain, Stream: labelled data in the order in which the adapter receives it.
 
-A stream can be walked again and again and is the same each time. `batches(start=k)` begins at batch k without making
-the ones before it. Only one batch is in memory, and the few that are loaded `ahead`, however long the stream is.
+A stream can be iterated any number of times and is the same each time. `batches(start=k)` begins at batch k without
+loading those before it. Only one batch is in memory, plus the few that are loaded `ahead`, for streams of any length.
 """
 
 from __future__ import annotations
@@ -17,34 +17,35 @@ from torch import Tensor
 
 from ctta.base.errors import ConfigError
 from ctta.base.prefetch import ahead
+from ctta.data.pictures import Images
 
-Images = NDArray[np.uint8]  # (N, H, W, 3)
 Clouds = NDArray[np.float32]  # (N, P, 3)
 Labels = NDArray[np.int64]  # (N,)
 Rows = NDArray[np.int64]  # which samples of a domain
+AHEAD = 2  # batches of pictures that are loaded while one is in use
 
 
 @dataclass(frozen=True)
 class Batch:
-    """A few samples of one domain. Labels go round the adapter, never through it."""
+    """Some samples of one domain. Labels are for scoring only: the adapter never receives them."""
 
-    x: Tensor  # float32: images (N, 3, H, W) in [0, 1], or clouds (N, P, 3)
-    y: Tensor  # (N,), -1 where a label is not known
+    x: Tensor  # float32: images (N, 3, H, W) in [0, 1], or point clouds (N, P, 3)
+    y: Tensor  # (N,), -1 if a label is not known
     domain: str
     severity: int
-    position: int  # which domain of the stream
-    step: int  # which batch of the stream
-    first: bool  # whether it opens its domain
-    last: bool  # whether it closes it
-    scored: tuple[int, ...] = ()  # the logits that count; without any, all do
+    position: int  # number of the domain in the stream
+    step: int  # number of the batch in the stream
+    first: bool  # whether it is the first batch of its domain
+    last: bool  # whether it is the last one
+    scored: tuple[int, ...] = ()  # the logits that are scored; all if empty
 
     def answer(self, logits: Tensor) -> Tensor:
-        """The label that each row of logits names, among those that count."""
+        """Return the predicted label per row of logits, among the scored ones."""
         return answer(logits, self.scored)
 
 
 def answer(logits: Tensor, scored: tuple[int, ...] = ()) -> Tensor:
-    """The label that each row of logits names, among those `scored`; all are where none is given."""
+    """Return the predicted label per row of logits, among the `scored` ones; among all if there are none."""
     if not scored:
         return logits.argmax(1)
     which = torch.tensor(scored, device=logits.device)
@@ -52,7 +53,7 @@ def answer(logits: Tensor, scored: tuple[int, ...] = ()) -> Tensor:
 
 
 class Domain(Protocol):
-    """One stretch of the stream."""
+    """One segment of the stream."""
 
     @property
     def name(self) -> str: ...
@@ -66,7 +67,7 @@ class Domain(Protocol):
     def __len__(self) -> int: ...
 
     def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        """These samples in this order, the same ones whatever else is loaded."""
+        """Return these samples in this order; a sample does not depend on which others are loaded."""
         ...
 
 
@@ -77,9 +78,9 @@ class Stream:
     domains: tuple[Domain, ...]
     batch: int
     classes: tuple[str, ...] = ()
-    scored: tuple[int, ...] = ()  # the logits that count, where the model has more classes than the data; labels stay
-    notes: tuple[str, ...] = ()  # sentences that belong beside the numbers
-    fingerprint: str = ""  # tells the data from other data, wherever they lie
+    scored: tuple[int, ...] = ()  # the logits that are scored, if the model has more classes than the data; labels stay
+    notes: tuple[str, ...] = ()  # sentences to be shown with the results
+    fingerprint: str = ""  # identifies the data, independent of their path
     ahead: int = 0  # batches that are loaded while one is in use
 
     def __post_init__(self) -> None:
@@ -93,7 +94,7 @@ class Stream:
         return self.batches()
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
-        """Batch `start` and all that follow."""
+        """Yield batch `start` and all that follow."""
         for place, (samples, labels) in ahead(self._load, self._places(start), self.ahead):
             position, number, step = place
             domain = self.domains[position]
@@ -110,7 +111,7 @@ class Stream:
             )
 
     def position(self, step: int) -> int:
-        """Which domain holds batch `step`; past the end, the number of domains."""
+        """Return the position of the domain that holds batch `step`; after the end, the number of domains."""
         for position, domain in enumerate(self.domains):
             step -= self._count(domain)
             if step < 0:
@@ -118,7 +119,7 @@ class Stream:
         return len(self.domains)
 
     def _places(self, start: int) -> Iterator[tuple[int, int, int]]:
-        """Which domain, which batch of it, which batch of the stream; from batch `start` of the stream on."""
+        """Yield position of the domain, number of the batch in it, and in the stream; from batch `start` on."""
         step = 0
         for position, domain in enumerate(self.domains):
             count = self._count(domain)
@@ -136,7 +137,7 @@ class Stream:
 
 
 def to_tensor(samples: Images | Clouds) -> Tensor:
-    """uint8 images (N, H, W, 3) to float32 (N, 3, H, W) in [0, 1]; clouds stay as they are."""
+    """Convert uint8 images (N, H, W, 3) to float32 (N, 3, H, W) in [0, 1], and point clouds to float32."""
     made = torch.from_numpy(np.array(samples))
     if samples.dtype != np.uint8:
         return made.to(torch.float32)

@@ -23,7 +23,7 @@ from ctta.data.datasets import DATASETS
 from ctta.data.stream import Stream, to_tensor
 from ctta.experiments.clean_probe import count_wrong, evenly_spaced
 from ctta.experiments.source_model import Model
-from ctta.models import MODELS, Checkpoint, identify
+from ctta.models import MODELS, PublicWeights, identify
 
 SAMPLES = 500  # at most
 DEVIATIONS = 2  # allowed sampling error, in standard deviations
@@ -94,7 +94,7 @@ def expected(model: Model, data: Data, stream: Stream, pixels: int) -> Expected 
     return Expected(known.corrupted[title], f"{known.name} on {title}") if whole and title in known.corrupted else None
 
 
-def known_weights(model: Model) -> Checkpoint | None:
+def known_weights(model: Model) -> PublicWeights | None:
     """Return the entry of the model's weights, if they are known public ones."""
     if model.factory is not None or model.name is None:
         return None

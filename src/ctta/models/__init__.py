@@ -1,4 +1,4 @@
-"""One file a family. To add one: write the file, add its lines here."""
+"""One file per family of models. To add one: write the file and add its lines to MODELS."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from ctta.models.cifar_resnet import cifar_resnet
 from ctta.models.dgcnn import dgcnn
-from ctta.models.entry import Checkpoint, ModelEntry
+from ctta.models.entry import ModelEntry, PublicWeights
 from ctta.models.load import embedded_cloud_model, embedded_model, find, from_factory, identify, load, weights_hash
 from ctta.models.pointnet import pointnet, vanilla_pointnet
 from ctta.models.resnet import resnet18, resnet50
@@ -21,8 +21,8 @@ from ctta.models.wide_resnet import wide_resnet
 __all__ = [
     "EMBEDDED_NETWORKS",
     "MODELS",
-    "Checkpoint",
     "ModelEntry",
+    "PublicWeights",
     "embedded_cloud_model",
     "embedded_model",
     "find",
@@ -32,20 +32,20 @@ __all__ = [
     "weights_hash",
 ]
 
-EMBEDDED_NETWORKS = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}  # of the embedded models
+EMBEDDED_NETWORKS = {"embedded": "small_resnet", "embedded_clouds": "small_pointnet"}
 
-# Mean and standard deviation, as those used them who trained the weights.
+# Mean and standard deviation that the weights were trained with.
 RAW = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 HALF = ((0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CIFAR10 = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 CIFAR100 = ((0.5070, 0.4865, 0.4409), (0.2673, 0.2564, 0.2761))
 
-# What the weights were trained on and by whom, and where they are.
+# The data that the weights were trained on, by whom, and where to get them.
 STANDARD = (
     "CIFAR-10, RobustBench 'Standard'",
-    "RobustBench's 'Standard' is at https://drive.google.com/file/d/1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC; it arrives as "
-    "natural.pt.tar, and any name will do.",
+    "RobustBench's 'Standard' is at https://drive.google.com/file/d/1t98aEuzeTL8P7Kpd5DIrCoCL21BNZUhC; it is saved as "
+    "natural.pt.tar, and any file name works.",
 )
 AUGMIX10 = (
     "CIFAR-10, AugMix",
@@ -62,7 +62,7 @@ TORCHVISION = (
 )
 TTT = (
     "CIFAR-10, test-time training",
-    "https://github.com/yueatsprograms/ttt_cifar_release trains them; its ckpt.pth can be given as it is.",
+    "https://github.com/yueatsprograms/ttt_cifar_release trains them; its ckpt.pth can be used as it is.",
 )
 EMBEDDED = (
     "Fashion-MNIST, normalisation inside",
@@ -73,7 +73,7 @@ YANX27 = (
     "github.com/yanx27/Pointnet_Pointnet2_pytorch and github.com/jiachens/ModelNet40-C have them; those that were "
     "trained with normals do not fit.",
 )
-FXIA22 = ("input transform alone, fxia22", "github.com/fxia22/pointnet.pytorch trains them.")
+FXIA22 = ("input transform only, fxia22", "github.com/fxia22/pointnet.pytorch trains them.")
 WANG = ("ModelNet40, WangYueFt", "They are in pytorch/pretrained of github.com/WangYueFt/dgcnn.")
 WANG_POINTNET = ("no transforms, WangYueFt", "github.com/WangYueFt/dgcnn trains them: main.py --model=pointnet.")
 EMBEDDED_CLOUDS = (
@@ -81,27 +81,27 @@ EMBEDDED_CLOUDS = (
     "ctta.models.embedded_cloud_model() is this network with the weights that come with the package.",
 )
 
-WRN28_10 = Checkpoint(
+WRN28_10 = PublicWeights(
     "RobustBench Standard",
     "6ed1c75dad63e8ebdbef365020dd1a7eee5e79cf8a1438bd3bdc3b9c7aab3d44",
     5.22,
     {"CIFAR-10-C": 43.5},
 )
-RESNEXT29 = Checkpoint("AugMix's ResNeXt-29", "", None, {"CIFAR-100-C": 46.4})
-RESNET18 = Checkpoint("resnet18 IMAGENET1K_V1", "f37072fd", 30.24)
+RESNEXT29 = PublicWeights("AugMix's ResNeXt-29", "", None, {"CIFAR-100-C": 46.4})
+RESNET18 = PublicWeights("resnet18 IMAGENET1K_V1", "f37072fd", 30.24)
 RESNET50 = (
-    Checkpoint(
+    PublicWeights(
         "resnet50 IMAGENET1K_V1", "0676ba61", 23.87, {"ImageNet-C (none)": 82.0, "ImageNet-C (resize256)": 82.4}
     ),
-    Checkpoint("resnet50 IMAGENET1K_V2", "11ad3fa6", 19.14),
+    PublicWeights("resnet50 IMAGENET1K_V2", "11ad3fa6", 19.14),
 )
-FASHION = Checkpoint("the embedded model", "60d5aac7a9295d604c350b92780bcb4a704b6c2aa7adfbe255523100d56a4a0c", 6.25)
+FASHION = PublicWeights("the embedded model", "60d5aac7a9295d604c350b92780bcb4a704b6c2aa7adfbe255523100d56a4a0c", 6.25)
 
 
 def akamaster(depth: int, sha256: str, error: float) -> ModelEntry:
     """CIFAR-10, shortcuts without weights."""
     page = "https://github.com/akamaster/pytorch_resnet_cifar10"
-    known = (Checkpoint(f"akamaster's resnet{depth}", sha256, error),)
+    known = (PublicWeights(f"akamaster's resnet{depth}", sha256, error),)
     source = f"They are in pretrained_models/ of {page}."
     return ModelEntry(partial(cifar_resnet, depth), 10, *IMAGENET, 32, "CIFAR-10, akamaster", source, known)
 
@@ -109,7 +109,7 @@ def akamaster(depth: int, sha256: str, error: float) -> ModelEntry:
 def chenyaofo(depth: int, num_classes: int, sha256: str = "", error: float = 0.0) -> ModelEntry:
     """CIFAR-10 or CIFAR-100, shortcuts of 1x1 convolutions."""
     page = "https://github.com/chenyaofo/pytorch-cifar-models"
-    known = (Checkpoint(f"chenyaofo's cifar{num_classes}_resnet{depth}", sha256, error),) if sha256 else ()
+    known = (PublicWeights(f"chenyaofo's cifar{num_classes}_resnet{depth}", sha256, error),) if sha256 else ()
     source = f"They are at {page}." if sha256 else f"None are public; {page} has those of other depths."
     normalization = CIFAR10 if num_classes == 10 else CIFAR100
     builder = partial(cifar_resnet, depth, shortcut="B")

@@ -3,7 +3,7 @@
 Two public layouts of the same network:
 
     option A   a shortcut that changes shape takes every second pixel and pads channels with zeros; the head is `linear`
-    option B   it is a 1x1 convolution, `downsample`; the head is `fc`
+    option B   such a shortcut is a 1x1 convolution, `downsample`; the head is `fc`
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Shortcut = Literal["A", "B"]
 
 
 class ZeroPadShortcut(nn.Module):
-    """Every second pixel, new channels zero on both sides."""
+    """Takes every second pixel and adds channels of zeros on both sides."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class CifarResNet(nn.Module):
 
 
 def cifar_resnet(depth: int, num_classes: int = 10, shortcut: Shortcut = "A") -> CifarResNet:
-    """A CIFAR ResNet of 20, 32, 44, 56 or 110 layers."""
+    """Build a CIFAR ResNet of 20, 32, 44, 56 or 110 layers."""
     return CifarResNet(depth, num_classes, shortcut)
 
 

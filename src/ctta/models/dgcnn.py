@@ -1,4 +1,4 @@
-"""DGCNN of Wang et al., "Dynamic Graph CNN for Learning on Point Clouds", ACM TOG 2019: clouds (N, P, 3) to logits.
+"""DGCNN of Wang et al., "Dynamic Graph CNN for Learning on Point Clouds", ACM TOG 2019: (N, P, 3) to logits.
 
 Names are those of the authors' PyTorch code, github.com/WangYueFt/dgcnn: `conv1.0.weight` ... `linear3.weight`. As
 there, `bn1` ... `bn5` are also the second layers of `conv1` ... `conv5`, so a state dict names them twice.
@@ -7,13 +7,13 @@ there, `bn1` ... `bn5` are also the second layers of `conv1` ... `conv5`, so a s
     edge features   e_ij = W [x_j - x_i, x_i]
     edge layer      max over j of leaky_relu(norm(e_ij))
 
-An edge layer never holds its N P k edges. With W = [A, B], e_ij = u_j + v_i with u = A x and v = (B - A) x: one product
-a point, not one an edge. Norm and leaky ReLU are monotone in every channel, so the maximum (minimum, where the norm's
-slope is negative) is taken first, over u alone. What the norm layer needs beyond that are the edges' mean and variance,
-which follow from sums of u and v; `ctta.models.pooling` says how it is shown them.
+An edge layer never stores its N P k edges. With W = [A, B], e_ij = u_j + v_i with u = A x and v = (B - A) x: one
+product per point instead of one per edge. Norm and leaky ReLU are monotone in every channel, so the maximum (the
+minimum, if the slope of the norm is negative) is taken first, over u only. The norm layer also needs the mean and
+variance of the edges, which follow from sums of u and v; `ctta.models.pooling` describes how it gets them.
 
-Departures: none in what is computed, but for the factor n / (n - 1) of the running variance in training, which has
-n = 32 N and not N P k: .1 % for 32 clouds.
+Departures: none in what is computed, except the factor n / (n - 1) of the running variance in training, which has
+n = 32 N instead of N P k: a difference of 0.1 % for 32 point clouds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ NEIGHBOURS = 20
 WIDTHS = (64, 64, 128, 256)
 EMBEDDING = 1024
 SLOPE = 0.2
-BLOCK = 2**20  # distances that are held at a time: four megabytes, which a core's cache holds
-GROUP = 8  # points of a row of distances of which the nearest is looked for first
+BLOCK = 2**20  # distances that are stored at a time: four megabytes, which fit into the cache of a core
+GROUP = 8  # points of a row of distances of which the nearest is found first
 
 
 class DGCNN(nn.Module):
@@ -74,12 +74,12 @@ class DGCNN(nn.Module):
 
 
 def dgcnn(num_classes: int = 40) -> DGCNN:
-    """A `DGCNN` with fresh weights."""
+    """Build a `DGCNN` with random weights."""
     return DGCNN(num_classes)
 
 
 def edge_layer(x: Tensor, near: Tensor, conv: nn.Conv2d, norm: nn.Module, activation: nn.Module) -> Tensor:
-    """Points (N, P, C) and their neighbours (N, P, k) to max over j of activation(norm(W [x_j - x_i, x_i]))."""
+    """Map points (N, P, C) and neighbours (N, P, k) to max over j of activation(norm(W [x_j - x_i, x_i]))."""
     sign = slope_sign(norm)
     u, v = edge_terms(x, sign[:, None, None, None] * conv.weight)  # so that it is the maximum in every channel
     mean, deviation = edge_moments(u, v, near)  # (N, C)
@@ -91,9 +91,9 @@ def edge_layer(x: Tensor, near: Tensor, conv: nn.Conv2d, norm: nn.Module, activa
 
 
 def neighbours(x: Tensor, k: int, block: int = BLOCK) -> Tensor:
-    """The k nearest points (N, P, k) of every point of (N, P, C), itself among them, in no order; all where P < k."""
+    """Return the k nearest points (N, P, k) of every point of (N, P, C), including itself, unsorted; all if P < k."""
     kind = x.device.type
-    # Autocast would round distances to three digits, and near points could not be told apart.
+    # Autocast would round distances to three digits, too few to distinguish near points.
     exact = torch.autocast(kind, enabled=False) if torch.amp.is_autocast_available(kind) else nullcontext()
     with torch.no_grad(), exact:
         x = x.detach() - x.detach().mean(1, keepdim=True)  # distances stay, rounding shrinks
@@ -109,9 +109,9 @@ def neighbours(x: Tensor, k: int, block: int = BLOCK) -> Tensor:
 
 
 def largest_places(values: Tensor, k: int) -> Tensor:
-    """Where the k largest values of each row (R, P) are, in no order; all where P < k.
+    """Return the positions of the k largest values of each row (R, P), unsorted; all if P < k.
 
-    They lie in the k groups with the largest maxima, so most of a row need not be sorted.
+    They are in the k groups with the largest maxima, so most of a row need not be sorted.
     """
     groups = values.shape[1] // GROUP
     if groups <= k or values.shape[1] % GROUP:
@@ -123,14 +123,14 @@ def largest_places(values: Tensor, k: int) -> Tensor:
 
 
 def edge_terms(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """u and v (N, P, out) with W [x_j - x_i, x_i] = u_j + v_i; the weight is (out, 2 C, 1, 1)."""
+    """Return u and v (N, P, out) with W [x_j - x_i, x_i] = u_j + v_i; the weight is (out, 2 C, 1, 1)."""
     a, b = weight.flatten(1).chunk(2, 1)
     u, v = F.linear(x, torch.cat([a, b - a])).to(x.dtype).chunk(2, 2)
     return u.contiguous(), v.contiguous()
 
 
 def edge_moments(u: Tensor, v: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and deviation (N, C) over a cloud's edges u_j + v_i."""
+    """Return mean and deviation (N, C) over the edges u_j + v_i of a point cloud."""
     n, points, k = near.shape
     shift_u, shift_v = u.mean(1, keepdim=True), v.mean(1, keepdim=True)
     u, v = u - shift_u, v - shift_v  # so that squares stay small
@@ -147,7 +147,7 @@ def edge_moments(u: Tensor, v: Tensor, near: Tensor) -> tuple[Tensor, Tensor]:
 class _NeighbourMax(torch.autograd.Function):
     """The maximum over neighbours, (N, P, C) and (N, P, k) to (N, P, C), one neighbour at a time.
 
-    Built-in operations gather all P k rows first. The gradient goes to the first neighbour that has the maximum.
+    Built-in operations would gather all P k rows first. The gradient goes to the first neighbour with the maximum.
     """
 
     @staticmethod

@@ -1,7 +1,7 @@
 """Image classifiers in transformers' format: `hf:microsoft/resnet-50`, or a local folder, `hf:path/to/folder`.
 
-The one module that imports transformers. It reads the local cache only. `weights="pretrained"` takes the weights of the
-folder through transformers, which knows the older names of some tensors; a file of weights must have today's.
+The only module that imports transformers. It reads the local cache only. `weights="pretrained"` loads the weights of
+the folder through transformers, which converts old names of tensors; a file of weights must have the current names.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ctta.models.entry import ModelEntry
 
 
 class Logits(nn.Module):
-    """A transformers classifier that answers with logits alone."""
+    """A transformers classifier that returns the logits only."""
 
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
@@ -32,7 +32,7 @@ class Logits(nn.Module):
 
 
 def entry(name: str) -> ModelEntry:
-    """A model's entry, read from its config.json and preprocessor_config.json."""
+    """Return the entry of a model, read from its config.json and preprocessor_config.json."""
     transformers = optional_import("transformers", "huggingface", "This model")
     config = _local(name, transformers.AutoConfig.from_pretrained)
     path = _local(
@@ -52,7 +52,7 @@ def entry(name: str) -> ModelEntry:
         std=tuple(images["image_std"]) if normalized else (1.0, 1.0, 1.0),
         input_size=size,
         note=f"transformers {transformers.__version__}",
-        source=f"weights='pretrained' takes those of {name}.",
+        source=f"weights='pretrained' loads those of {name}.",
         pretrained=partial(_cached, transformers, name),
     )
 
@@ -67,7 +67,7 @@ def _cached(transformers: Any, name: str) -> Mapping[str, Tensor]:
     model, report = _local(name, read)
     if missing := sorted(report["missing_keys"]):
         raise ModelError(
-            f"{name} holds no weights for {', '.join(missing[:3])}: transformers would draw them at random. "
+            f"{name} has no weights for {', '.join(missing[:3])}: transformers would initialise them at random. "
             "Choose a model that was trained as a classifier."
         )
     return Logits(model).state_dict()
@@ -78,6 +78,6 @@ def _local(name: str, read: Callable[..., Any], *arguments: str) -> Any:
         return read(name, *arguments, local_files_only=True)
     except (OSError, ValueError) as error:
         raise InputError(
-            f"{name} is not whole in the local cache, and nothing is downloaded. Run `hf download {name}`, or "
+            f"{name} is not completely in the local cache, and nothing is downloaded. Run `hf download {name}`, or "
             "give the path of a folder that holds config.json, preprocessor_config.json and the weights."
         ) from error

@@ -1,4 +1,4 @@
-"""Models by name, with their weights and their normalisation. Nothing is downloaded."""
+"""Load models by name, with their weights and their normalisation. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-import ctta.models  # for its table, which is read when a function is called
+import ctta.models  # for the table, which is read when a function is called
 from ctta.base.errors import ConfigError, ModelError, nearest
 from ctta.core.networks import Normalized
-from ctta.models.entry import Checkpoint, ModelEntry
+from ctta.models.entry import ModelEntry, PublicWeights
 from ctta.models.small_pointnet import small_pointnet
 from ctta.models.small_resnet import small_resnet
 from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
@@ -30,7 +30,7 @@ PROVIDERS = {
     "hf": "ctta.models.huggingface_models",
 }
 SHOWN = 3  # keys of each kind in a message
-RELATED = 0.3  # a share of fitting keys below which a model is not worth naming
+RELATED = 0.3  # fraction of matching keys below which a model is not suggested
 
 
 def load(
@@ -40,17 +40,17 @@ def load(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> nn.Module:
-    """A trained model, in eval mode, for images in [0, 1].
+    """Load a trained model, in eval mode, for images in [0, 1].
 
     `name` is one of `ctta.models.MODELS`, or `timm:...`, `torchvision:...`, `hf:...`. `weights` is a file; for the last
-    three it may be "pretrained", which takes the package's own weights from its local cache. Mean and standard
-    deviation are those given here, else those saved beside the weights, else those of the model's entry.
+    three it may be "pretrained", which takes the weights of the package from its local cache. Mean and standard
+    deviation are those given here, else those saved with the weights, else those of the model's entry.
     """
     entry = find(name)
     if (mean is None) != (std is None):
         raise ConfigError("mean and std belong together: give both, or neither.")
     if entry.clouds and mean is not None:
-        raise ConfigError(f"{name!r} takes clouds, which have no mean and std of channels. Leave them out.")
+        raise ConfigError(f"{name!r} takes point clouds, which have no mean and std of channels. Remove them.")
     if entry.pretrained and weights == "pretrained":
         with torch.random.fork_rng(devices=[]):
             state = dict(entry.pretrained())
@@ -64,14 +64,14 @@ def load(
         if name in ctta.models.MODELS:
             _check_identity(name, weights)
         num_classes = num_classes or trained_classes(weights)
-    with torch.random.fork_rng(devices=[]):  # fresh weights are overwritten, so they cost no random numbers
+    with torch.random.fork_rng(devices=[]):  # the random initialisation is overwritten: it must use up no draws
         model = entry.build(num_classes)
     saved = _fill(model, state, name)
     return _normalized(model, mean, std, saved or (entry.mean, entry.std))
 
 
 def find(name: str) -> ModelEntry:
-    """A model's entry: classes, mean, standard deviation, input size."""
+    """Return the entry of a model: classes, mean, standard deviation, input size."""
     provider, colon, rest = name.partition(":")
     if colon and provider in PROVIDERS:
         entry: ModelEntry = importlib.import_module(PROVIDERS[provider]).entry(rest)
@@ -84,17 +84,17 @@ def find(name: str) -> ModelEntry:
 
 
 def embedded_model() -> nn.Module:
-    """The small ResNet that comes with the package, trained on Fashion-MNIST; its normalisation is inside."""
-    model = small_resnet()
-    with as_file(files("ctta.assets").joinpath("fashion_resnet.safetensors")) as path:
-        model.load_state_dict(load_file(path))
-    return model.eval()
+    """Return the small ResNet of this package, trained on Fashion-MNIST; it includes the normalisation."""
+    return _embedded(small_resnet(), "fashion_resnet.safetensors")
 
 
 def embedded_cloud_model() -> nn.Module:
-    """The small PointNet that comes with the package, trained on the generated solids of `embedded_clouds`."""
-    model = small_pointnet()
-    with as_file(files("ctta.assets").joinpath("solids_pointnet.safetensors")) as path:
+    """Return the small PointNet of this package, trained on the generated solids of `embedded_clouds`."""
+    return _embedded(small_pointnet(), "solids_pointnet.safetensors")
+
+
+def _embedded(model: nn.Module, file: str) -> nn.Module:
+    with as_file(files("ctta.assets").joinpath(file)) as path:
         model.load_state_dict(load_file(path))
     return model.eval()
 
@@ -105,9 +105,9 @@ def from_factory(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
 ) -> nn.Module:
-    """Any model, in eval mode: `package.module:function` or `file.py:function` names a function that returns it.
+    """Build any model, in eval mode, by `package.module:function` or `file.py:function`, a function that returns it.
 
-    Without `weights` and `mean` it is ready to use, with images in [0, 1].
+    Without `weights` and `mean` the model must be ready to use, for images in [0, 1].
     """
     module_name, _, function_name = spec.rpartition(":")
     try:
@@ -115,16 +115,16 @@ def from_factory(
     except (ImportError, AttributeError, ValueError, OSError) as error:
         raise ConfigError(
             f"The factory {spec!r} cannot be called ({error}). Write package.module:function or file.py:function, "
-            "where the function takes nothing and returns the model, and see that Python finds the package."
+            "where the function takes no arguments and returns the model, and check that Python finds the package."
         ) from error
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"The factory {spec!r} must return a torch.nn.Module. It gave {type(model).__name__}.")
+        raise ConfigError(f"The factory {spec!r} must return a torch.nn.Module. It returned {type(model).__name__}.")
     saved = _fill(model, read_state(weights), spec) if weights is not None else None
     return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
 
 
 def _module(name: str) -> ModuleType:
-    """By its name, or by its file."""
+    """Import a module by its name, or by its file."""
     if not name.endswith(".py"):
         return importlib.import_module(name)
     found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", Path(name).expanduser())
@@ -137,7 +137,7 @@ def _module(name: str) -> ModuleType:
 
 
 def _fill(model: nn.Module, state: dict[str, Tensor], name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Put the weights into the model; gives the mean and standard deviation saved beside them, if there are any."""
+    """Load the weights into the model; return the mean and standard deviation saved with them, if there are any."""
     wanted = {key: value.shape for key, value in model.state_dict().items()}
     state = rename(state, wanted)
     saved = take_normalization(state, wanted)
@@ -153,14 +153,14 @@ def _normalized(
     std: Sequence[float] | None,
     default: tuple[Sequence[float], Sequence[float]],
 ) -> nn.Module:
-    """The model in eval mode with its normalisation inside, unless that would change nothing."""
+    """Return the model in eval mode, including the normalisation unless that would change nothing."""
     mean, std = default if mean is None or std is None else (mean, std)
     raw = not any(mean) and all(value == 1 for value in std)
     return (model if raw else Normalized(model, mean, std)).eval()
 
 
 def _check_identity(name: str, path: str | Path) -> None:
-    """A public file belongs to one entry: under another the keys may fit while the normalisation is wrong."""
+    """Refuse a public file under another name: the keys may fit, but the normalisation would be wrong."""
     digest = sha256(path)
     for owner, entry in ctta.models.MODELS.items():
         for checkpoint in entry.checkpoints:
@@ -172,7 +172,7 @@ def _check_identity(name: str, path: str | Path) -> None:
 
 
 def _mismatch(wanted: Mapping[str, torch.Size], state: Mapping[str, Tensor]) -> str:
-    """What is missing, unexpected or of another shape; empty if all fits."""
+    """Describe what is missing, unexpected or of another shape; empty if everything fits."""
     missing = [key for key in wanted if key not in state and _counts(key)]
     unexpected = [key for key in state if key not in wanted and _counts(key)]
     shapes = [
@@ -189,7 +189,7 @@ def _mismatch(wanted: Mapping[str, torch.Size], state: Mapping[str, Tensor]) -> 
 
 
 def _suggestion(state: Mapping[str, Tensor]) -> str:
-    """The known model that the tensors fit best."""
+    """Name the known model that the tensors fit best."""
     found = {short(key): value.shape for key, value in state.items() if _counts(key)}
     heads = [shape[0] for shape in found.values() if len(shape) == 2]
     known = [(name, entry.num_classes) for name, entry in ctta.models.MODELS.items()]
@@ -200,7 +200,7 @@ def _suggestion(state: Mapping[str, Tensor]) -> str:
         if 2 * fit / (len(shapes) + len(found)) > share:
             best, share, fitting = candidate, 2 * fit / (len(shapes) + len(found)), fit
     if share < RELATED:
-        return "They fit no model known here. Build yours and pass it to the adapter, or name a factory."
+        return "They fit no known model. Build yours and pass it to the adapter, or name a factory."
     fits = f"{fitting} of the file's {len(found)} tensors fit it"
     return f"The nearest known model is {best[0]!r} with num_classes={best[1]}: {fits}."
 
@@ -213,12 +213,12 @@ def _shapes(name: str, num_classes: int) -> dict[str, torch.Size]:
 
 
 def _counts(key: str) -> bool:
-    """Old files lack BatchNorm's batch counters, and nothing here reads them."""
+    """Whether a key matters: old files lack the batch counters of BatchNorm, which are not used."""
     return not key.endswith("num_batches_tracked")
 
 
-def identify(name: str, weights: str | Path) -> Checkpoint | None:
-    """The public file of the model that these weights are."""
+def identify(name: str, weights: str | Path) -> PublicWeights | None:
+    """Return which public file these weights are, if it is known."""
     if name not in ctta.models.MODELS:
         return None
     entry, digest = ctta.models.MODELS[name], sha256(weights)
@@ -226,7 +226,7 @@ def identify(name: str, weights: str | Path) -> Checkpoint | None:
 
 
 def weights_hash(model: nn.Module) -> str:
-    """A hash of all weights and statistics: it tells a model from another, wherever its file lies."""
+    """Return a hash of all weights and statistics, which identifies a model independent of its file."""
     digest = hashlib.sha256()
     for key, value in model.state_dict().items():
         if isinstance(value, Tensor):

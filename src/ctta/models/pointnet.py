@@ -1,6 +1,6 @@
 """PointNet of Qi et al., "PointNet: Deep Learning on Point Sets for 3D Classification and Segmentation", CVPR 2017.
 
-Clouds (N, P, 3) to logits. Three public layouts:
+Point clouds (N, P, 3) to logits. Three public layouts:
 
     transforms "both"    input and feature transform; names of github.com/yanx27/Pointnet_Pointnet2_pytorch and
                          github.com/fxia22/pointnet.pytorch: `feat.stn.conv1.weight` ... `fc3.weight`. The
@@ -12,10 +12,10 @@ Clouds (N, P, 3) to logits. Three public layouts:
 Departures: the paper's shared layers are 64-64, feature transform, 64-128-1024. The public PyTorch code, and so "both"
 and "input", have 64, feature transform, 128-1024; vanilla has all five. The code's last shared layer has no ReLU.
 
-The widest shared layer, of which only the maximum over points is wanted, is computed by `pooled_layer`: equal to
+Only the maximum over points of the widest shared layer is needed. `pooled_layer` computes it; the result equals that of
 layer, norm and maximum one after the other.
 
-    regulariser   0.001 |I - A A^T|^2, averaged over clouds, A the feature transform; training adds it to the loss
+    regulariser   0.001 |I - A A^T|^2, averaged over point clouds, A the feature transform; training adds it to the loss
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Transforms = Literal["both", "input"]
 
 
 class TransformNet(nn.Module):
-    """(N, C, P) to a matrix (N, C, C) near the identity, a small PointNet of its own."""
+    """A small PointNet from (N, C, P) to a matrix (N, C, C) near the identity."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ class TransformNet(nn.Module):
 
 
 class Encoder(nn.Module):
-    """(N, 3, P) to one feature vector a cloud, (N, 1024), and the feature transform (N, 64, 64) if there is one."""
+    """(N, 3, P) to one feature vector per point cloud, (N, 1024), and the feature transform (N, 64, 64) or None."""
 
     def __init__(self, transforms: Transforms) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ class PointNet(nn.Module):
         return self._head(self.feat(x.mT)[0])
 
     def regularized(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Logits, and what training adds to their loss."""
+        """Return the logits, and what training adds to their loss."""
         features, matrix = self.feat(x.mT)
         return self._head(features), x.new_zeros(()) if matrix is None else ORTHOGONAL * distance_to_orthogonal(matrix)
 
@@ -148,16 +148,16 @@ class VanillaPointNet(nn.Module):
 
 
 def pointnet(num_classes: int = 40, transforms: Transforms = "both") -> PointNet:
-    """A `PointNet` with fresh weights."""
+    """Build a `PointNet` with random weights."""
     return PointNet(num_classes, transforms)
 
 
 def vanilla_pointnet(num_classes: int = 40) -> VanillaPointNet:
-    """A `VanillaPointNet` with fresh weights."""
+    """Build a `VanillaPointNet` with random weights."""
     return VanillaPointNet(num_classes)
 
 
 def distance_to_orthogonal(matrix: Tensor) -> Tensor:
-    """|I - A A^T|^2, the squares of all entries summed, averaged over matrices (N, C, C)."""
+    """Return |I - A A^T|^2, the sum of squares of all entries, averaged over matrices (N, C, C)."""
     difference = torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device) - matrix @ matrix.mT
     return difference.square().sum((1, 2)).mean()

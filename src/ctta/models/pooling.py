@@ -1,12 +1,13 @@
-"""The maximum over points of a wide shared layer, without the layer's values.
+"""The maximum over points of a wide shared layer, without storing the values of the layer.
 
-PointNet's widest layer makes 1024 values of each point, and all that is kept of them is the maximum over a cloud's
-points. BatchNorm is linear in every channel, so the maximum (minimum, where its slope is negative) can be taken first.
-What the norm layer needs beyond that are mean and variance of the values. Then gradients have two ways back, both
-short: to one point a cloud and channel through the maximum, and to all points through the variance, which is a
-quadratic form of the inputs' covariance. So the backward pass costs less than the forward pass, not twice as much.
+PointNet's widest layer computes 1024 values per point, of which only the maximum over the points is used. BatchNorm is
+linear in every channel, so the maximum (the minimum, if its slope is negative) can be taken first. The norm layer also
+needs mean and variance of the values. Then gradients have two short paths: through the maximum to one point per point
+cloud and channel, and through the variance, a quadratic form of the covariance of the inputs, to all points. So the
+backward pass costs less than the forward pass, instead of twice as much.
 
-Departure: in training the running variance has n = 32 N in its factor n / (n - 1), not N P: .1 % for 32 clouds.
+Departure: in training the running variance has n = 32 N in its factor n / (n - 1) instead of N P: a difference of 0.1 %
+for 32 point clouds.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 TINY = 1e-12  # keeps the gradient of a deviation of 0 finite
-REPEATS = 16  # of the two values that a norm layer is shown
+REPEATS = 16  # of the two values that a norm layer is applied to
 
 
 def pool(x: Tensor) -> Tensor:
-    """The maximum over points, (N, C, P) to (N, C)."""
-    # The value of amax is many times faster to compute than that of max, its gradient several times slower.
+    """Return the maximum over points, (N, C, P) to (N, C)."""
+    # The forward pass of amax is many times faster than that of max, its backward pass several times slower.
     return x.max(2).values if x.requires_grad else x.amax(2)
 
 
 def pooled_layer(x: Tensor, conv: nn.Conv1d, norm: nn.Module) -> Tensor:
-    """`pool(norm(conv(x)))` of a layer of width 1, (N, C, P) to (N, out)."""
+    """Return `pool(norm(conv(x)))` of a convolution of width 1, (N, C, P) to (N, out)."""
     sign = slope_sign(norm)
     weight = conv.weight.squeeze(2)
     x = x.to(weight.dtype)
@@ -43,17 +44,17 @@ def pooled_layer(x: Tensor, conv: nn.Conv1d, norm: nn.Module) -> Tensor:
 
 
 def slope_sign(norm: nn.Module) -> Tensor:
-    """1 or -1 a channel: whether a BatchNorm layer keeps the order of its values or turns it."""
+    """Return 1 or -1 per channel: whether a BatchNorm layer keeps or reverses the order of its values."""
     weight = norm.get_parameter("weight").detach()
     return torch.where(weight < 0, -1.0, 1.0).to(weight.dtype)
 
 
 def normalize_moments(norm: nn.Module, mean: Tensor, deviation: Tensor) -> tuple[Tensor, Tensor]:
-    """What a norm layer makes of values with this mean and deviation a cloud and channel, (N, C) each.
+    """Apply a norm layer to values with this mean and deviation per point cloud and channel, (N, C) each.
 
-    It is shown two values, mean + deviation and mean - deviation: their mean and variance are those of the cloud, and
-    of the batch. So BatchNorm works with whatever statistics it is asked to use. The two are repeated, because in
-    training the running variance is multiplied by n / (n - 1), which would be far from 1 with n = 2 N.
+    It is applied to two values, mean + deviation and mean - deviation: their mean and variance are those of the point
+    cloud, and of the batch. So BatchNorm works with any statistics. The two are repeated, because in training the
+    running variance is multiplied by n / (n - 1), which would be far from 1 with n = 2 N.
     """
     shown = torch.stack([mean + deviation, mean - deviation], 2).repeat(1, 1, REPEATS)  # (N, C, 2 REPEATS)
     normalized = norm(shown[..., None] if isinstance(norm, nn.BatchNorm2d) else shown)
@@ -62,9 +63,9 @@ def normalize_moments(norm: nn.Module, mean: Tensor, deviation: Tensor) -> tuple
 
 
 class _Extremes(torch.autograd.Function):
-    """Maximum and mean square over points of y = W x: clouds (N, C, P) and (out, C) to (N, out) twice.
+    """Maximum and mean square over points of y = W x: (N, C, P) and (out, C) to (N, out) twice.
 
-    One cloud at a time, so that its values stay in the cache.
+    One point cloud at a time, so that its values stay in the cache.
     """
 
     @staticmethod

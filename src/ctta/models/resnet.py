@@ -70,12 +70,12 @@ class ResNet(nn.Module):
 
 
 def resnet18(num_classes: int = 1000) -> ResNet:
-    """ResNet-18."""
+    """Build a ResNet-18."""
     return ResNet(BasicBlock, (2, 2, 2, 2), num_classes)
 
 
 def resnet50(num_classes: int = 1000) -> ResNet:
-    """ResNet-50."""
+    """Build a ResNet-50."""
     return ResNet(Bottleneck, (3, 4, 6, 3), num_classes)
 
 

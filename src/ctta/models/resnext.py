@@ -1,6 +1,6 @@
 """ResNeXt-29 of Xie et al., "Aggregated Residual Transformations for Deep Neural Networks", CVPR 2017.
 
-It is the network for 32x32 images. The layout and the size (4 groups, base width 32) are those AugMix trains.
+This is the network for 32x32 images. Layout and size (4 groups, base width 32) are those that AugMix trains.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ResNeXt(nn.Module):
 
 
 def resnext29(num_classes: int = 100, groups: int = 4, base_width: int = 32) -> ResNeXt:
-    """ResNeXt-29."""
+    """Build a ResNeXt-29."""
     return ResNeXt(num_classes, groups, base_width)
 
 

@@ -1,4 +1,4 @@
-"""A small PointNet without transforms, made to be fast on a CPU.
+"""A small PointNet without transforms, designed to be fast on a CPU.
 
 The weights in `assets/` were trained on generated solids by `scripts/train_embedded_clouds.py`.
 """
@@ -13,7 +13,7 @@ HEAD = 64
 
 
 class SmallPointNet(nn.Module):
-    """Clouds (N, P, 3) to logits (N, C): three shared layers, the maximum over points, two linear layers."""
+    """Point clouds (N, P, 3) to logits (N, C): three shared layers, the maximum over points, two linear layers."""
 
     def __init__(self, num_classes: int = 12) -> None:
         super().__init__()
@@ -40,5 +40,5 @@ class SmallPointNet(nn.Module):
 
 
 def small_pointnet(num_classes: int = 12) -> SmallPointNet:
-    """A `SmallPointNet` with fresh weights."""
+    """Build a `SmallPointNet` with random weights."""
     return SmallPointNet(num_classes)

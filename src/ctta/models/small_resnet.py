@@ -1,6 +1,6 @@
-"""A small BatchNorm ResNet for 32x32 images, made to be fast on a CPU.
+"""A small BatchNorm ResNet for 32x32 images, designed to be fast on a CPU.
 
-The stem halves the image at once, so that every block works on 16x16 or less. The weights in `assets/` were trained on
+The stem halves the image, so that every block works on 16x16 or less. The weights in `assets/` were trained on
 Fashion-MNIST by `scripts/train_embedded.py`.
 """
 
@@ -35,7 +35,7 @@ class Block(nn.Module):
 class SmallResNet(nn.Module):
     """Images (N, 3, 32, 32) in [0, 1] to logits (N, C).
 
-    The input's mean and standard deviation are buffers: they travel with the weights. A new model has 0 and 1.
+    Mean and standard deviation of the input are buffers, saved with the weights. A new model has 0 and 1.
     """
 
     mean: Tensor
@@ -62,5 +62,5 @@ class SmallResNet(nn.Module):
 
 
 def small_resnet(num_classes: int = 10) -> SmallResNet:
-    """A `SmallResNet` with fresh weights."""
+    """Build a `SmallResNet` with random weights."""
     return SmallResNet(num_classes)

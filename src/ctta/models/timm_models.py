@@ -1,4 +1,4 @@
-"""Models from timm, by its names: `timm:resnet18`, `timm:resnet50.tv_in1k`. The one module that imports timm."""
+"""Models from timm, by its names: `timm:resnet18`, `timm:resnet50.tv_in1k`. The only module that imports timm."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ FILES = ("model.safetensors", "pytorch_model.bin")
 
 
 def entry(name: str) -> ModelEntry:
-    """A model's entry, read from timm's own configuration."""
+    """Return the entry of a model, read from the configuration in timm."""
     timm = optional_import("timm", "timm", "This model")
     if not timm.is_model(name):
         raise ConfigError(f"timm {timm.__version__} has no model {name!r}. timm.list_models('*part*') lists its names.")

@@ -1,6 +1,6 @@
 """Classifiers from torchvision: `torchvision:resnet50`, or one of its weights, `torchvision:resnet50.IMAGENET1K_V1`.
 
-The one module that imports torchvision.
+The only module that imports torchvision.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ctta.models.weights import read_state
 
 
 def entry(name: str) -> ModelEntry:
-    """A model's entry, read from the description of its weights."""
+    """Return the entry of a model, read from the description of its weights."""
     models = optional_import("torchvision.models", "torchvision", "This model")
     architecture, _, tag = name.partition(".")
     known = models.list_models(module=models)
@@ -46,7 +46,7 @@ def _build(models: Any, architecture: str, num_classes: int) -> nn.Module:
     old = {"init_weights": False} if architecture in ("googlenet", "inception_v3") else {}
     model: nn.Module = models.get_model(architecture, weights=None, num_classes=num_classes, **old)
     if old:
-        model.transform_input = True  # type: ignore[assignment]  # their weights expect another normalisation
+        model.transform_input = True  # type: ignore[assignment]  # their weights need another normalisation
     return model
 
 

@@ -1,7 +1,7 @@
 """ResNet-26 of Sun et al., "Test-Time Training with Self-Supervision", ICML 2020, for 32x32 images.
 
-Blocks activate first. A shortcut that changes shape averages 2x2 pixels and adds zero channels at the end, so it has no
-weights. The norm layers are BatchNorm, or GroupNorm, with which the paper's own results were made.
+Activation comes first in a block. A shortcut that changes shape averages 2x2 pixels and appends channels of zeros, so
+it has no weights. The norm layers are BatchNorm, or GroupNorm, which the paper's own results use.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class TTTResNet(nn.Module):
 
 
 def resnet26(num_classes: int = 10, groups: int | None = None) -> TTTResNet:
-    """ResNet-26 with BatchNorm, or with GroupNorm of so many groups."""
+    """Build a ResNet-26 with BatchNorm, or with GroupNorm of `groups` groups."""
     return TTTResNet(26, num_classes, groups)
 
 

@@ -1,4 +1,4 @@
-"""Weights from a file: tensors by name, and nothing that can run code."""
+"""Read weights from a file: tensors by name, and nothing that can run code."""
 
 from __future__ import annotations
 
@@ -17,17 +17,24 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ctta.base.errors import InputError
+from ctta.base.fileio import impostor
 
 PREFIXES = ("module.", "model.", "backbone.", "net.", "network.", "_orig_mod.")
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network")
 NORMALIZATION = (("mu", "sigma"), ("mean", "std"), ("normalize.mean", "normalize.std"))
 
-AGAIN = "Download it again and compare its size with the one its page gives."
+AGAIN = "Download it again and compare its size with the one on its page."
 RESAVE = "If you trust its source, load it once with the code that made it and torch.save(model.state_dict(), path)."
+REMEDIES = {  # by what a failed download left
+    "empty": "Download it again.",
+    "a web page": "The site returned a login, a virus warning or an error. Open the link in a browser, download the "
+    "file itself and give its path.",
+    "a git-lfs pointer": "Run `git lfs pull` in the folder it was cloned to.",
+}
 
 
 class Metadata:
-    """Stands in for what checkpoints carry beside the weights: NumPy numbers, the arguments of a training script."""
+    """Replaces what checkpoints hold besides weights: NumPy numbers, the arguments of a training script."""
 
     def __new__(cls, *args: object) -> Metadata:
         return super().__new__(cls)
@@ -35,7 +42,7 @@ class Metadata:
     def __setstate__(self, state: object) -> None: ...
 
 
-# Read as nothing: the real classes are never called.
+# These are ignored: the real classes are never called.
 METADATA: list[Any] = [(Metadata, "argparse.Namespace"), (Metadata, "numpy.dtype"), (Metadata, "numpy.ndarray")]
 METADATA += [
     (Metadata, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core") for name in ("scalar", "_reconstruct")
@@ -43,13 +50,13 @@ METADATA += [
 
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
-    """The tensors in a file that safetensors or `torch.save` wrote. Anything else is refused, with what to do."""
+    """Read the tensors in a file that safetensors or `torch.save` wrote; anything else is an error with a remedy."""
     path = Path(path).expanduser()
     if not path.is_file():
         raise InputError(f"There is no file {path}. Give the path of the weights; nothing is downloaded.")
     with path.open("rb") as file:
         head = file.read(512)
-    _refuse_what_is_no_checkpoint(path, head)
+    _refuse_other_files(path, head)
     state = _read_safetensors(path) if head[8:9] == b"{" or path.suffix == ".safetensors" else _read_torch(path)
     bad = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
     if bad:
@@ -58,7 +65,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
-    """What `ctta train` wrote beside the weights; empty for every other file."""
+    """Read what `ctta train` wrote besides the weights; empty for every other file."""
     try:
         with safe_open(Path(path).expanduser(), "pt") as file:
             return file.metadata() or {}
@@ -67,19 +74,19 @@ def read_metadata(path: str | Path) -> dict[str, str]:
 
 
 def trained_classes(path: str | Path) -> int | None:
-    """The number of classes, where `ctta train` wrote it."""
+    """Return the number of classes, if `ctta train` wrote it."""
     number = read_metadata(path).get("num_classes", "")
     return int(number) if number.isdigit() else None
 
 
 def sha256(path: str | Path) -> str:
-    """A file's SHA-256, as hex digits."""
+    """Return the SHA-256 of a file, as hexadecimal digits."""
     with Path(path).expanduser().open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def short(key: str) -> str:
-    """A tensor's name without the prefixes that wrappers put before it.
+    """Return the name of a tensor without the prefixes that wrappers add.
 
     >>> short("module.model.fc.weight")
     'fc.weight'
@@ -90,7 +97,7 @@ def short(key: str) -> str:
 
 
 def rename(state: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tensor]:
-    """The same tensors under the wanted names, where only the wrappers' prefixes differ."""
+    """Return the same tensors under the wanted names, if only the prefixes of wrappers differ."""
     wanted = list(wanted)
     full = {short(key): key for key in wanted}
     renamed = {full.get(short(key), short(key)): value for key, value in state.items()}
@@ -101,7 +108,7 @@ def rename(state: Mapping[str, Tensor], wanted: Iterable[str]) -> dict[str, Tens
 def take_normalization(
     state: dict[str, Tensor], wanted: Iterable[str]
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
-    """Mean and standard deviation that a wrapper saved beside the weights, taken out of `state`."""
+    """Remove the mean and standard deviation that a wrapper saved with the weights from `state`, and return them."""
     wanted = set(wanted)
     for mean, std in NORMALIZATION:
         if mean in state and std in state and not {mean, std} & wanted:
@@ -109,17 +116,9 @@ def take_normalization(
     return None
 
 
-def _refuse_what_is_no_checkpoint(path: Path, head: bytes) -> None:
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
-    if not head:
-        raise InputError(f"{path} is empty: a download that failed. Download it again.")
-    if text.startswith((b"<!doctype", b"<html", b"<?xml")):
-        raise InputError(
-            f"{path} is a web page, not weights: the site answered with a login, a virus warning or an error. Open the "
-            "link in a browser, download the file itself and give its path."
-        )
-    if text.startswith(b"version https://git-lfs"):
-        raise InputError(f"{path} is a git-lfs pointer, not the weights. Run `git lfs pull` where it was cloned.")
+def _refuse_other_files(path: Path, head: bytes) -> None:
+    if found := impostor(path):
+        raise InputError(f"{path} is {found}, not weights. {REMEDIES[found]}")
     if head.startswith(b"\x1f\x8b"):
         raise InputError(f"{path} is compressed with gzip. Unpack it and give the path of what is inside.")
     if head.startswith(b"PK"):
@@ -145,9 +144,9 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
         with torch.serialization.safe_globals(METADATA), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what they warn of is refused below
+            warnings.simplefilter("ignore")  # files that cause warnings are refused below
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises a dozen kinds for damaged files
+    except Exception as error:  # torch raises many kinds of errors for damaged files
         reason = str(error)
         refused = re.search(r"GLOBAL (\S+)", reason)
         if isinstance(error, pickle.UnpicklingError) and (refused or "allowlist" in reason or "blocked" in reason):

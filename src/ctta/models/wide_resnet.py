@@ -1,6 +1,6 @@
 """Wide ResNets of Zagoruyko and Komodakis, "Wide Residual Networks", BMVC 2016, for 32x32 images.
 
-The layout is RobustBench's: blocks activate first, and a shortcut that changes shape starts from the activated input.
+The layout is RobustBench's: activation comes first in a block, also before a shortcut that changes shape.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class Block(nn.Module):
         self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
-        # The name is the checkpoints'.
+        # The name is that in the checkpoints.
         self.convShortcut = nn.Conv2d(inputs, channels, 1, stride, bias=False) if inputs != channels else None
 
     def forward(self, x: Tensor) -> Tensor:
@@ -42,7 +42,7 @@ class Stage(nn.Module):
 
 
 class WideResNet(nn.Module):
-    """6n + 4 layers, `width` times as wide as a CIFAR ResNet."""
+    """6n + 4 layers, with `width` times the channels of a CIFAR ResNet."""
 
     def __init__(self, depth: int, width: int, num_classes: int) -> None:
         super().__init__()
@@ -61,5 +61,5 @@ class WideResNet(nn.Module):
 
 
 def wide_resnet(depth: int = 28, width: int = 10, num_classes: int = 10) -> WideResNet:
-    """A Wide ResNet, 28-10 unless told otherwise."""
+    """Build a Wide ResNet, by default WRN-28-10."""
     return WideResNet(depth, width, num_classes)

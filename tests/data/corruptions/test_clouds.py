@@ -1,4 +1,4 @@
-"""Cloud corruptions: counts, boxes, seeds, errors, what stays and what goes, warps and views."""
+"""Point-cloud corruptions: counts, boxes, seeds, errors, what stays and what goes, warps and views."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.interpolate import RBFInterpolator
 from scipy.spatial import cKDTree
 from scipy.spatial.transform import Rotation
-from scipy.stats import binom
 
 from benchmarks.cloud_corruptions import plain
 from ctta.base.errors import CttaError
 from ctta.data.corruptions import CLOUD_NAMES, SEVERITIES, clouds, corrupt_clouds
-from ctta.data.corruptions.clouds import CONSTANTS, CONTROL, bernstein, radial_features, radial_weights, scan
+from ctta.data.corruptions.clouds import CONSTANTS
+from ctta.data.corruptions.warps import CONTROL
 
 NORMED = ("uniform", "background", "impulse", "upsampling", "distortion_rbf", "distortion_rbf_inv")
 NORMED += ("shear", "rotation", "distortion", "occlusion")
@@ -165,7 +164,7 @@ def test_more_severity_is_more_change(name, unnormed):
         ({"seed": -1}, "`seed` must be a whole number of at least 0"),
         ({"first": -2}, "`first` must be a whole number of at least 0"),
         ({"first": np.array([1, 2, 3])}, "one whole number of at least 0 for every sample"),
-        ({"points": [[1]]}, "Got list instead"),
+        ({"points": [[1]]}, "Got list: convert it first"),
         ({"points": np.zeros((2, 1024, 3), np.float16)}, "convert with .astype(np.float32)"),
         ({"points": np.zeros((1024, 3), np.float32)}, "add the batch axis"),
         ({"points": np.zeros((2, 3, 1024), np.float32)}, "move the three coordinates last"),
@@ -173,9 +172,9 @@ def test_more_severity_is_more_change(name, unnormed):
         ({"points": np.zeros((2, 300, 3), np.float32), "name": "cutout"}, "at least 301 points. Got 300"),
         ({"points": np.zeros((2, 500, 3), np.float32), "name": "density_inc"}, "at least 501 points. Got 500"),
         ({"points": np.zeros((2, 0, 3), np.float32), "name": "uniform"}, "at least 1 points. Got 0"),
-        ({"points": np.full((2, 1024, 3), np.nan, np.float32)}, "Cloud 0 holds values that are not finite (2 clouds"),
+        ({"points": np.full((2, 1024, 3), np.nan, np.float32)}, "Point cloud 0 holds NaN or infinity, as do 1 others"),
         ({"points": np.full((2, 1024, 3), 250, np.float32)}, "divide by its largest norm"),
-        ({"meshes": []}, "Got 0 meshes for 2 clouds"),
+        ({"meshes": []}, "one mesh per point cloud. Got 0 for 2"),
     ],
 )
 def test_bad_input_is_refused_with_the_remedy(arguments, message):
@@ -251,37 +250,6 @@ def test_upsampling_adds_a_noisy_copy_of_different_points(unnormed):
 # Warps.
 
 
-@pytest.mark.parametrize(
-    ("basis", "kernel"),
-    [(clouds.multiquadric, "multiquadric"), (clouds.inverse_multiquadric, "inverse_multiquadric")],
-)
-def test_the_radial_warp_is_the_interpolant_of_scipy(basis, kernel):
-    # sqrt(d^2 + 1/4) is half of sqrt(1 + (2 d)^2): epsilon 2.
-    generator = np.random.default_rng(0)
-    moves, x = generator.standard_normal((125, 3)), generator.uniform(-1.2, 1.2, (50, 3))
-    oracle = RBFInterpolator(CONTROL, moves, kernel=kernel, epsilon=2, degree=1)(x)
-    assert np.allclose(radial_features(x, basis) @ radial_weights(basis) @ moves, oracle, atol=1e-8)
-
-
-@pytest.mark.parametrize("basis", [clouds.multiquadric, clouds.inverse_multiquadric])
-def test_the_radial_warp_interpolates_and_keeps_affine_moves(basis):
-    weights = radial_weights(basis)
-    assert weights.shape == (129, 125)
-    assert radial_weights(basis) is weights
-    assert np.allclose(radial_features(CONTROL, basis) @ weights, np.eye(125), atol=1e-9)
-    matrix, shift = np.array([[1, 2, 3], [0, -1, 1], [0.5, 0, 2]]), np.array([1, 2, -3])
-    x = np.random.default_rng(0).uniform(-1, 1, (50, 3))
-    assert np.allclose(radial_features(x, basis) @ weights @ (CONTROL @ matrix + shift), x @ matrix + shift, atol=1e-9)
-
-
-def test_the_bases_by_hand():
-    corner = CONTROL[0]
-    assert np.allclose(corner, -1)
-    at = np.array([[-1, -1, -1], [-1, -1, 0], [1.0, 1, 1]])
-    assert np.allclose(clouds.multiquadric(at)[:, 0], [0.5, np.sqrt(1.25), np.sqrt(12.25)])
-    assert np.allclose(clouds.inverse_multiquadric(at)[:, 0], [2, 1 / np.sqrt(1.25), 1 / 3.5])
-
-
 @pytest.mark.parametrize("name", ["distortion_rbf", "distortion_rbf_inv"])
 def test_control_points_go_the_given_length(name, unnormed):
     x = CONTROL[None].astype(np.float32)
@@ -296,24 +264,6 @@ def test_without_moves_nothing_moves(name, unnormed):
     x = ellipsoids(2).astype(np.float64)
     generators = [np.random.default_rng(i) for i in range(2)]
     assert np.allclose(clouds.CORRUPTIONS[name](x, generators, 0.0), x, atol=1e-12)
-
-
-def test_bernstein_shares_are_binomial():
-    x = np.random.default_rng(0).uniform(-1, 1, (20, 3))
-    shares = bernstein(x).reshape(20, 5, 5, 5)
-    for i, j, k in ((0, 0, 0), (4, 2, 1), (3, 3, 0)):
-        oracle = np.prod(binom.pmf([i, j, k], 4, (x + 1) / 2), axis=1)
-        assert np.allclose(shares[:, i, j, k], oracle)
-
-
-def test_bernstein_shares_sum_to_one_and_keep_linear_moves():
-    x = np.random.default_rng(0).uniform(-1, 1, (20, 3))
-    assert np.allclose(bernstein(x).sum(axis=1), 1)
-    assert np.allclose(bernstein(x) @ CONTROL, x)
-    # At the centre, by hand: 6^3 / 2^12 of the middle control point. At a corner: all of its own. Outside: nothing.
-    assert bernstein(np.zeros((1, 3)))[0, 62] == 216 / 4096
-    assert np.array_equal(bernstein(CONTROL[[0, 124]]), np.eye(125)[[0, 124]])
-    assert not bernstein(np.array([[0, 0, 1.001]])).any()
 
 
 def test_the_corners_of_the_box_go_as_their_control_points(unnormed):
@@ -458,22 +408,6 @@ def test_occlusion_takes_points_of_the_cloud(unnormed):
     x = ellipsoids(1)
     y = corrupt_clouds(x, "occlusion", 2)[0]
     assert np.array_equal(y, x[0, cKDTree(x[0]).query(y)[1]])
-
-
-def test_a_scan_snaps_to_the_middle_of_its_bands():
-    # Degrees from the up axis, the first at 80: bands begin at 80, 81, ... and keep the second and third quarter.
-    polar = np.radians([80, 80.3, 80.7, 80.8, 81.2, 81.5, 82.74])
-    azimuth, distance = np.array([0, 0.3, -2, 1, 1, 3, -0.5]), np.array([4, 4.5, 5, 5, 5, 5.5, 6])
-    x = np.stack([np.sin(polar) * np.cos(azimuth), np.cos(polar), np.sin(polar) * np.sin(azimuth)], axis=1)
-    y = scan(distance[:, None] * x)
-    assert np.allclose(np.degrees(np.arccos(y[:, 1] / np.linalg.norm(y, axis=1))), [80.5, 80.5, 81.5, 82.5])
-    assert np.allclose(np.arctan2(y[:, 2], y[:, 0]), [0.3, -2, 3, -0.5])
-    assert np.allclose(np.linalg.norm(y, axis=1), [4.5, 5, 5.5, 6])
-
-
-def test_a_scan_of_one_point_keeps_it():
-    y = scan(np.array([[3.0, 0, 4]]))
-    assert np.allclose(y, 5 * np.array([[0.6 * np.cos(np.pi / 360), -np.sin(np.pi / 360), 0.8 * np.cos(np.pi / 360)]]))
 
 
 CUBE = np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])

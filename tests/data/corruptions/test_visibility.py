@@ -9,7 +9,7 @@ import pytest
 
 from ctta.base.errors import InputError
 from ctta.data.corruptions import visibility
-from ctta.data.corruptions.visibility import Camera, cast_rays, read_off, visible
+from ctta.data.corruptions.visibility import Camera, cast_rays, read_off, scan, visible
 
 
 def sphere(count=1024):
@@ -171,3 +171,19 @@ def test_a_broken_off_file_is_refused_by_name(text, message, tmp_path):
     with pytest.raises(InputError, match=re.escape(message)) as caught:
         read_off(path)
     assert "broken.off" in str(caught.value)
+
+
+def test_a_scan_snaps_to_the_middle_of_its_bands():
+    # Degrees from the up axis, the first at 80: bands begin at 80, 81, ... and keep the second and third quarter.
+    polar = np.radians([80, 80.3, 80.7, 80.8, 81.2, 81.5, 82.74])
+    azimuth, distance = np.array([0, 0.3, -2, 1, 1, 3, -0.5]), np.array([4, 4.5, 5, 5, 5, 5.5, 6])
+    x = np.stack([np.sin(polar) * np.cos(azimuth), np.cos(polar), np.sin(polar) * np.sin(azimuth)], axis=1)
+    y = scan(distance[:, None] * x)
+    assert np.allclose(np.degrees(np.arccos(y[:, 1] / np.linalg.norm(y, axis=1))), [80.5, 80.5, 81.5, 82.5])
+    assert np.allclose(np.arctan2(y[:, 2], y[:, 0]), [0.3, -2, 3, -0.5])
+    assert np.allclose(np.linalg.norm(y, axis=1), [4.5, 5, 5.5, 6])
+
+
+def test_a_scan_of_one_point_keeps_it():
+    y = scan(np.array([[3.0, 0, 4]]))
+    assert np.allclose(y, 5 * np.array([[0.6 * np.cos(np.pi / 360), -np.sin(np.pi / 360), 0.8 * np.cos(np.pi / 360)]]))

@@ -41,7 +41,7 @@ def test_cifar_as_published(tmp_path, name, key):
     ("arrays", "words"),
     [
         ({"images": IMAGES}, "has no labels"),
-        ({"labels": np.arange(6)}, "has no array `images`"),
+        ({"labels": np.arange(6)}, "has no 'images'"),
         ({"images": IMAGES / 255, "labels": np.arange(6)}, "must hold uint8 images"),
         ({"images": IMAGES, "labels": np.arange(5)}, "must hold 6 whole numbers as labels"),
         ({"images": IMAGES, "labels": np.arange(6) / 2}, "must hold 6 whole numbers as labels"),

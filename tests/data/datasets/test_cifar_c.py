@@ -37,7 +37,7 @@ def refusal(folder, **changes):
 
 def test_files_are_mapped_and_equal_the_corruptions_made_on_the_fly(folder):
     stream = opened(folder, severity=3)
-    assert isinstance(stream.domains[0].images, np.memmap)
+    assert isinstance(stream.domains[0].samples, np.memmap)
     for name, domain in zip(DOMAINS, stream.domains, strict=True):
         images, labels = domain.load(np.array([3, 20, 7]))
         expected = corrupt(IMAGES, name, severity=3, preset="cifar", seed=0)[[3, 20, 7]]
@@ -119,7 +119,7 @@ def test_there_are_no_clean_images(folder):
         opened(folder, severity=0)
     with pytest.raises(ConfigError, match="no corruption 'clean'"):
         opened(folder, domains=("clean",))
-    with pytest.raises(ConfigError, match="has no use for 'preprocessing'"):
+    with pytest.raises(ConfigError, match="does not use 'preprocessing'"):
         opened(folder, preprocessing="none")
 
 

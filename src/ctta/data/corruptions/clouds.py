@@ -2,34 +2,31 @@
 
 Sun et al., "Benchmarking Robustness of 3D Point Cloud Recognition Against Common Corruptions", 2022.
 
-One function a corruption, constants as data in `CONSTANTS`. Each function takes a chunk of clouds (N, P, 3), y up and
-within the unit sphere, one random generator a cloud, and its constants; it returns clouds (N, P', 3). A cloud is bit
-for bit the same in every batch, on every worker and on every run, see `domain.py`.
+There is one function per corruption; the constants are data, in `CONSTANTS`. A function takes a chunk of point clouds
+(N, P, 3), y up and within the unit sphere, one random generator per point cloud, and its constants; it returns point
+clouds (N, P', 3). A point cloud is bit for bit the same in every batch, on every worker and in every run, see `domain`.
 
-Counts are those of the public sets: clouds of more than 1024 points are first reduced to 1024 drawn at random, except
-where a corruption needs them all (density_inc, occlusion, lidar). Clouds of fewer points keep their own number. From
-1024 points at severity 5:
+Numbers of points are those of the public sets: if there are more than 1024 points, 1024 are drawn at random first,
+unless a corruption needs all of them (density_inc, occlusion, lidar). Smaller point clouds keep their number. From 1024
+points at severity 5:
 
     background 1075    upsampling 2048    density 649    cutout 724    lidar 768    all others 1024
 
-Occlusion and lidar are views, and their five severities five directions. The object is first centred and scaled to a
-longest side of 2, as the public generator does with its meshes. Of points, those are seen that hidden-point removal
-leaves, of meshes those that rays meet, see `visibility.py`. Where fewer are seen than are needed, all stay and more
-are drawn among them: points are doubled, none is invented.
+Occlusion and lidar are camera views; their five severities are five directions. The object is first centred and scaled
+to a longest side of 2, as the public generator does with its meshes. Hidden-point removal finds the visible points, ray
+casting the visible parts of a mesh, see `visibility`. If fewer points are visible than needed, some are repeated.
 
 Departures from the public generator:
-- The 1024 points are drawn anew for each cloud, not once for a whole domain.
-- From 1024 points, density_inc cannot show what 2048 would: the neighbourhoods stay as dense as they are, and the rest
-  thins out by drawing with replacement alone.
+- The 1024 points are drawn for each point cloud, instead of once for a whole domain.
+- From 1024 points, density_inc cannot show what it shows from 2048: the neighbourhoods keep their density, and the rest
+  becomes thinner only by drawing with replacement.
 - On points, occlusion and lidar see as many points of a slanted surface as of one that faces them; pixels see fewer.
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -38,60 +35,49 @@ from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
 from ctta.data.corruptions.domain import THREADS, check_domain, domain_key, in_chunks, sample_generators, sample_indices
-from ctta.data.corruptions.visibility import Camera, Mesh, cast_rays, read_off, visible
+from ctta.data.corruptions.visibility import Camera, Mesh, cast_rays, checked_mesh, scan, visible
+from ctta.data.corruptions.warps import (
+    CONTROL,
+    Basis,
+    Points,
+    bernstein,
+    inverse_multiquadric,
+    multiquadric,
+    radial_features,
+    radial_weights,
+)
 
 Clouds: TypeAlias = NDArray[np.float64]  # (N, P, 3)
-Points: TypeAlias = NDArray[np.float64]  # (P, 3)
-Corruption: TypeAlias = Callable[..., Clouds]
-Basis: TypeAlias = Callable[[Points], NDArray[np.float64]]
 
 CLOUD_NAMES = (
-    "uniform",
-    "gaussian",
-    "background",
-    "impulse",
-    "upsampling",
-    "distortion_rbf",
-    "distortion_rbf_inv",
-    "density",
-    "density_inc",
-    "shear",
-    "rotation",
-    "cutout",
-    "distortion",
-    "occlusion",
-    "lidar",
+    *("uniform", "gaussian", "background", "impulse", "upsampling", "distortion_rbf", "distortion_rbf_inv", "density"),
+    *("density_inc", "shear", "rotation", "cutout", "distortion", "occlusion", "lidar"),
 )
-"""The fifteen corruptions in the order of the paper's columns: the continual order."""
+"""The fifteen corruptions in the order of the paper's columns, which is the continual order."""
 
-# name -> one tuple of constants a severity, in the order of the function's arguments.
+# name -> one tuple of constants per severity, in the order of the function's arguments.
 CONSTANTS: Mapping[str, tuple[tuple[float, ...], ...]] = {
     "uniform": ((0.01,), (0.02,), (0.03,), (0.04,), (0.05,)),  # largest move
     "gaussian": ((0.01,), (0.015,), (0.02,), (0.025,), (0.03,)),  # std
-    "background": ((45,), (40,), (35,), (30,), (20,)),  # one point for so many
-    "impulse": ((30,), (25,), (20,), (15,), (10,)),  # one point in so many
-    "upsampling": ((5,), (4,), (3,), (2,), (1,)),  # one point for so many
+    "background": ((45,), (40,), (35,), (30,), (20,)),  # points per added point
+    "impulse": ((30,), (25,), (20,), (15,), (10,)),  # points per moved point
+    "upsampling": ((5,), (4,), (3,), (2,), (1,)),  # points per added point
     "distortion_rbf": ((0.025,), (0.05,), (0.075,), (0.1,), (0.125,)),  # move of a control point
     "distortion_rbf_inv": ((0.025,), (0.05,), (0.075,), (0.1,), (0.125,)),  # move of a control point
     "density": ((1, 100), (2, 100), (3, 100), (4, 100), (5, 100)),  # neighbourhoods, their size
     "density_inc": ((1, 100), (2, 100), (3, 100), (4, 100), (5, 100)),  # neighbourhoods, their size
-    "shear": ((0.05,), (0.1,), (0.15,), (0.2,), (0.25,)),  # middle of the entries
-    "rotation": ((2.5,), (5,), (7.5,), (10,), (15,)),  # middle of the angles, in degrees
+    "shear": ((0.05,), (0.1,), (0.15,), (0.2,), (0.25,)),  # mean of the entries
+    "rotation": ((2.5,), (5,), (7.5,), (10,), (15,)),  # mean of the angles, in degrees
     "cutout": ((2, 30), (3, 30), (5, 30), (7, 30), (10, 30)),  # neighbourhoods, their size
     "distortion": ((0.1,), (0.2,), (0.3,), (0.4,), (0.5,)),  # largest move of a control point, in sides of the box
     "occlusion": ((1,), (2,), (3,), (4,), (5,)),  # view
     "lidar": ((1,), (2,), (3,), (4,), (5,)),  # view
 }
 
-POINTS = 1024  # in a cloud of the public sets, before it is corrupted
-WHOLE = ("density_inc", "occlusion", "lidar")  # these start from all points there are
-LARGEST = 10.0  # coordinates beyond this are in some other unit
-LATTICE = np.linspace(-1, 1, 5)
-CONTROL = np.stack(np.meshgrid(LATTICE, LATTICE, LATTICE, indexing="ij"), axis=-1).reshape(-1, 3)
-"""The 5 x 5 x 5 control points of the warps."""
-BAND = math.radians(1)  # of a lidar
-# Points in a chunk: small enough for the cache, large enough that one call of NumPy is worth its while.
-CHUNK = 2**15
+POINTS = 1024  # of a point cloud of the public sets, before it is corrupted
+WHOLE = ("density_inc", "occlusion", "lidar")  # these start from all points
+LARGEST = 10.0  # larger coordinates are in another unit
+CHUNK = 2**15  # points per chunk: few enough for the cache, enough to outweigh the overhead of a NumPy call
 
 
 def corrupt_clouds(
@@ -102,12 +88,12 @@ def corrupt_clouds(
     first: int | NDArray[np.int64] = 0,
     meshes: Sequence[Mesh | str | os.PathLike[str]] | None = None,
 ) -> NDArray[np.float32]:
-    """Corrupt float32 clouds (N, P, 3), y up and within the unit sphere; returns new float32 clouds (N, P', 3).
+    """Corrupt float32 point clouds (N, P, 3), y up and within the unit sphere; returns new ones (N, P', 3).
 
-    `first` is the index of `points[0]` in its domain, or one index a cloud: hand over a domain in pieces, or in any
-    order, and get the same clouds.
-    `meshes` are what occlusion and lidar look at instead of the points, one a cloud: (vertices, triangles), y up, or
-    paths of .off files, z up as ModelNet has them.
+    `first` is the index of `points[0]` in its domain, or one index per point cloud: a domain that is passed in pieces,
+    or in any order, gives the same point clouds.
+    `meshes`, one per point cloud, replace the points for occlusion and lidar: (vertices, triangles), y up, or paths of
+    .off files, z up as in ModelNet.
     """
     check_domain(name, CLOUD_NAMES, severity, seed)
     constants = CONSTANTS[name][severity - 1]
@@ -122,7 +108,7 @@ def corrupt_clouds(
             x = x[_rows(x), _draw_rows(generators, size, POINTS)]
         options: dict[str, Any] = {}
         if name in ("occlusion", "lidar") and meshes is not None:
-            options["meshes"] = [_mesh(mesh) for mesh in meshes[chunk]]
+            options["meshes"] = [checked_mesh(mesh) for mesh in meshes[chunk]]
         return CORRUPTIONS[name](x, generators, *constants, **options).astype(np.float32)
 
     parts = in_chunks(make, n, max(1, CHUNK // size), THREADS)
@@ -130,53 +116,36 @@ def corrupt_clouds(
 
 
 def _check(points: NDArray[np.float32], name: str, constants: tuple[float, ...], meshes: Any) -> None:
-    """Refuse what cannot be corrupted, with the remedy."""
+    """Raise an error with a remedy for what cannot be corrupted."""
     if not isinstance(points, np.ndarray):
         kind = type(points).__name__
-        raise InputError(f"Clouds must be a NumPy array of float32 (N, P, 3). Got {kind} instead: convert it first.")
+        raise InputError(f"Point clouds must be a NumPy array of float32 (N, P, 3). Got {kind}: convert it first.")
     if points.dtype != np.float32:
-        raise InputError(f"Clouds must be float32. Got {points.dtype} instead: convert with .astype(np.float32).")
+        raise InputError(f"Point clouds must be float32. Got {points.dtype}: convert with .astype(np.float32).")
     if points.ndim != 3 or points.shape[2] != 3:
         remedy = "add the batch axis" if points.ndim == 2 else "move the three coordinates last"
-        raise InputError(f"Clouds must have the shape (N, P, 3). Got {points.shape} instead: {remedy}.")
+        raise InputError(f"Point clouds must have the shape (N, P, 3). Got {points.shape} instead: {remedy}.")
     needed = _fewest(name, constants)
     if points.shape[1] < needed:
-        raise InputError(
-            f"{name} needs clouds of at least {needed} points. Got {points.shape[1]}: sample more of them."
-        )
+        raise InputError(f"{name} needs point clouds of at least {needed} points. Got {points.shape[1]}: sample more.")
     largest = np.abs(points).max(axis=(1, 2), initial=0)
     if len(bad := np.flatnonzero(~np.isfinite(largest))):
-        raise InputError(f"Cloud {bad[0]} holds values that are not finite ({len(bad)} clouds do): take them out.")
+        raise InputError(f"Point cloud {bad[0]} holds NaN or infinity, as do {len(bad) - 1} others: take them out.")
     if len(bad := np.flatnonzero(largest > LARGEST)):
         raise InputError(
-            f"Clouds must lie within the unit sphere or near it. Cloud {bad[0]} reaches {largest[bad[0]]:.4g} "
-            f"({len(bad)} clouds reach beyond {LARGEST:g}): centre each and divide by its largest norm."
+            f"Point clouds must lie within the unit sphere or near it. Number {bad[0]} reaches {largest[bad[0]]:.4g} "
+            f"({len(bad)} reach beyond {LARGEST:g}): centre each and divide by its largest norm."
         )
     if meshes is not None and len(meshes) != len(points):
-        raise InputError(f"There must be one mesh a cloud. Got {len(meshes)} meshes for {len(points)} clouds.")
+        raise InputError(f"There must be one mesh per point cloud. Got {len(meshes)} for {len(points)}.")
 
 
 def _fewest(name: str, constants: tuple[float, ...]) -> int:
-    """How many points a cloud must have so that every neighbourhood is full, and something is left."""
+    """Return how many points are needed so that every neighbourhood is full, and something is left."""
     if name not in ("density", "density_inc", "cutout"):
         return 1
     rounds, size = map(int, constants)
     return (rounds - 1) * _thinned(size) + size if name == "density" else rounds * size + 1
-
-
-def _mesh(mesh: Mesh | str | os.PathLike[str]) -> Mesh:
-    """Vertices and triangles that fit each other; those of a file turned from z up to y up."""
-    if isinstance(mesh, str | os.PathLike):
-        vertices, faces = read_off(mesh)
-        label, vertices = f"The mesh {os.fspath(mesh)}", vertices[:, [0, 2, 1]] * np.array([-1, 1, 1])
-    else:
-        label, (vertices, faces) = "A mesh", (np.asarray(mesh[0], np.float64), np.asarray(mesh[1]))
-    fits = vertices.ndim == faces.ndim == 2 and vertices.shape[1] == faces.shape[1] == 3 and faces.size > 0
-    if not fits or faces.dtype.kind not in "iu" or faces.min() < 0 or faces.max() >= len(vertices):
-        raise InputError(f"{label} needs vertices (V, 3) and at least one triangle of three places among them.")
-    if not np.isfinite(vertices).all():
-        raise InputError(f"{label} has vertices that are not finite: repair it or leave it out.")
-    return vertices, faces.astype(np.int64)
 
 
 # Noise.
@@ -188,7 +157,7 @@ def uniform(x: Clouds, generators: Sequence[Generator], reach: float) -> Clouds:
 
 
 def gaussian(x: Clouds, generators: Sequence[Generator], std: float) -> Clouds:
-    """Move every point by N(0, std) along each axis; nothing leaves the cube."""
+    """Move every point by N(0, std) along each axis, clipped to the cube."""
     noise = np.stack([generator.standard_normal(x.shape[1:]) for generator in generators])
     return np.clip(x + std * noise, -1, 1)
 
@@ -199,7 +168,7 @@ def background(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds
 
 
 def impulse(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds:
-    """Move one point in `share` by 0.1 along each axis, one way or the other."""
+    """Move one point in `share` by 0.1 or -0.1 along each axis."""
     count = x.shape[1] // share
     moved = _draw_rows(generators, x.shape[1], count)
     out = x.copy()
@@ -214,16 +183,16 @@ def upsampling(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds
     return normalise(np.concatenate([x, copies + _uniform(generators, 0.05, (count, 3))], axis=1))
 
 
-# Warps: linear in the moves of the control points.
+# Warps.
 
 
 def distortion_rbf(x: Clouds, generators: Sequence[Generator], length: float) -> Clouds:
-    """Move every control point by `length` in a random direction; multiquadrics carry the points along."""
+    """Move every control point by `length` in a random direction; multiquadrics interpolate the moves."""
     return normalise(x + _radial(x, generators, length, multiquadric))
 
 
 def distortion_rbf_inv(x: Clouds, generators: Sequence[Generator], length: float) -> Clouds:
-    """Move every control point by `length` in a random direction; inverse multiquadrics carry the points along."""
+    """Move every control point by `length` in a random direction; inverse multiquadrics interpolate the moves."""
     return normalise(x + _radial(x, generators, length, inverse_multiquadric))
 
 
@@ -234,57 +203,18 @@ def distortion(x: Clouds, generators: Sequence[Generator], reach: float) -> Clou
 
 
 def _radial(x: Clouds, generators: Sequence[Generator], length: float, basis: Basis) -> Clouds:
-    """How far each point goes when the control points go `length` in random directions."""
+    """Return the move of each point if the control points move by `length` in random directions."""
     alpha, gamma = np.moveaxis(_uniform(generators, np.pi, (2, len(CONTROL))), 1, 0)
     moves = length * np.stack([np.cos(alpha) * np.sin(gamma), np.sin(alpha) * np.sin(gamma), np.cos(gamma)], axis=-1)
     weights = radial_weights(basis) @ moves  # (N, 129, 3)
     return np.stack([radial_features(cloud, basis) @ weight for cloud, weight in zip(x, weights, strict=True)])
 
 
-def multiquadric(x: Points) -> NDArray[np.float64]:
-    """sqrt(d^2 + 1/4), for the distance d of each point to each control point: (P, 125)."""
-    axes = np.square(x[:, :, None] - LATTICE)  # (P, 3, 5)
-    squares = axes[:, 0, :, None, None] + axes[:, 1, None, :, None] + (axes[:, 2] + 0.25)[:, None, None]
-    return np.sqrt(squares, out=squares).reshape(len(x), -1)
-
-
-def inverse_multiquadric(x: Points) -> NDArray[np.float64]:
-    """1 / sqrt(d^2 + 1/4), for the distance d of each point to each control point: (P, 125)."""
-    return np.reciprocal(multiquadric(x))
-
-
-def radial_features(x: Points, basis: Basis) -> NDArray[np.float64]:
-    """The basis and the affine terms: (P, 129)."""
-    return np.concatenate([basis(x), np.ones((len(x), 1)), x], axis=1)
-
-
-@lru_cache(maxsize=2)
-def radial_weights(basis: Basis) -> NDArray[np.float64]:
-    """The matrix (129, 125) from the moves of the control points to the weights of the features.
-
-    The warp takes each control point where it is moved to, and the weights of the basis annul every affine function.
-    """
-    count = len(CONTROL)
-    features = radial_features(CONTROL, basis)
-    affine = features[:, count:]
-    system = np.block([[features], [affine.T, np.zeros((4, 4))]])
-    return np.linalg.inv(system)[:, :count]
-
-
-def bernstein(x: Points) -> NDArray[np.float64]:
-    """The share of each control point's move that each point takes: (P, 125). None outside the cube."""
-    t = ((x + 1) / 2)[:, :, None]
-    degree = np.arange(5)
-    axes = np.array([1, 4, 6, 4, 1]) * t**degree * (1 - t) ** (4 - degree)  # (P, 3, 5)
-    axes[(np.abs(x) > 1).any(axis=1)] = 0
-    return (axes[:, 0, :, None, None] * axes[:, 1, None, :, None] * axes[:, 2, None, None]).reshape(len(x), -1)
-
-
 # Density.
 
 
 def density(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) -> Clouds:
-    """Delete three quarters of the neighbourhood of a random point, again and again."""
+    """Delete three quarters of the neighbourhood of a random point, `rounds` times."""
     for _ in range(rounds):
         near = _neighbourhood(x, generators, size)
         x = _without(x, near[_rows(x), _draw_rows(generators, size, _thinned(size))])
@@ -292,7 +222,7 @@ def density(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) 
 
 
 def density_inc(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) -> Clouds:
-    """Keep the neighbourhoods of random points, and few of all other points."""
+    """Keep the neighbourhoods of random points, and few of the other points."""
     count = min(x.shape[1], POINTS)
     kept = []
     for _ in range(rounds):
@@ -304,26 +234,26 @@ def density_inc(x: Clouds, generators: Sequence[Generator], rounds: int, size: i
 
 
 def cutout(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) -> Clouds:
-    """Delete the neighbourhood of a random point, again and again."""
+    """Delete the neighbourhood of a random point, `rounds` times."""
     for _ in range(rounds):
         x = _without(x, _neighbourhood(x, generators, size))
     return x
 
 
 def _thinned(size: int) -> int:
-    """How many points of a neighbourhood `density` deletes."""
+    """Return how many points of a neighbourhood `density` deletes."""
     return 3 * size // 4
 
 
 def _neighbourhood(x: Clouds, generators: Sequence[Generator], size: int) -> NDArray[np.intp]:
-    """The `size` points next to a random point of each cloud, itself among them: (N, size)."""
+    """Return the `size` nearest points of a random point of each point cloud, including itself: (N, size)."""
     centre = np.array([[generator.integers(x.shape[1])] for generator in generators])
     distance = np.square(x - x[_rows(x), centre]).sum(axis=2)
     return np.argpartition(distance, size - 1, axis=1)[:, :size]
 
 
 def _without(x: Clouds, rows: NDArray[np.intp]) -> Clouds:
-    """The clouds without these points (N, K)."""
+    """Delete these points (N, K)."""
     kept = np.ones(x.shape[:2], bool)
     kept[_rows(x), rows] = False
     return x[kept].reshape(len(x), -1, 3)
@@ -333,24 +263,24 @@ def _without(x: Clouds, rows: NDArray[np.intp]) -> Clouds:
 
 
 def shear(x: Clouds, generators: Sequence[Generator], middle: float) -> Clouds:
-    """Let x and z take from each other and from y."""
+    """Add multiples of y and of each other to x and z."""
     return normalise(x @ shear_matrix(_signed(generators, middle, 0.05, 4)))
 
 
 def shear_matrix(entries: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N, 4) entries to (N, 3, 3) matrices that act on row vectors."""
+    """Return matrices (N, 3, 3) that act on row vectors, from (N, 4) entries."""
     matrix = np.tile(np.eye(3), (len(entries), 1, 1))
     matrix[:, [0, 1, 1, 2], [2, 0, 2, 0]] = entries
     return matrix
 
 
 def rotation(x: Clouds, generators: Sequence[Generator], middle: float) -> Clouds:
-    """Turn about all three axes."""
+    """Rotate about all three axes."""
     return normalise(x @ rotation_matrix(np.radians(_signed(generators, middle, 2.5, 3))))
 
 
 def rotation_matrix(angles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """(N, 3) angles about x, y and z, in that order, to (N, 3, 3) matrices that act on row vectors."""
+    """Return matrices (N, 3, 3) that act on row vectors, from (N, 3) angles about x, y and z, in that order."""
     cosine, sine = np.cos(angles), np.sin(angles)
     turns = np.tile(np.eye(3), (3, len(angles), 1, 1))
     for axis, (i, j) in enumerate(((1, 2), (2, 0), (0, 1))):
@@ -364,7 +294,7 @@ def rotation_matrix(angles: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def occlusion(x: Clouds, generators: Sequence[Generator], view: int, meshes: Sequence[Mesh] | None = None) -> Clouds:
-    """What a camera sees from a distance of 3, somewhat from above."""
+    """Keep what a camera sees from a distance of 3, slightly from above."""
     count = min(x.shape[1], POINTS)
     x = normalise(x)
     out = np.empty((len(x), count, 3))
@@ -375,7 +305,7 @@ def occlusion(x: Clouds, generators: Sequence[Generator], view: int, meshes: Seq
 
 
 def lidar(x: Clouds, generators: Sequence[Generator], view: int, meshes: Sequence[Mesh] | None = None) -> Clouds:
-    """What a scanner sees from a distance of 5: points on the middle lines of bands of one degree."""
+    """Keep what a scanner sees from a distance of 5: points on the middle lines of bands of one degree."""
     count = min(x.shape[1], POINTS)
     x = normalise(x)
     out = np.empty((len(x), max(1, 3 * count // 4), 3))
@@ -387,36 +317,20 @@ def lidar(x: Clouds, generators: Sequence[Generator], view: int, meshes: Sequenc
     return out
 
 
-def scan(x: Points) -> Points:
-    """The points, seen from the origin, in the middle half of each polar band, snapped to its middle.
-
-    Bands begin at the smallest angle to the up axis. Where none lies in a middle half, all stay.
-    """
-    level = np.hypot(x[:, 0], x[:, 2])
-    polar, distance = np.arctan2(level, x[:, 1]), np.linalg.norm(x, axis=1)
-    band, place = np.divmod((polar - polar.min()) / BAND, 1)
-    middle = (place >= 0.25) & (place < 0.75)
-    kept = middle if middle.any() else np.ones_like(middle)
-    snapped = polar.min() + (band[kept] + 0.5) * BAND
-    outward = x[kept][:, [0, 2]] / np.maximum(level[kept, None], 1e-12)
-    across, up = distance[kept] * np.sin(snapped), distance[kept] * np.cos(snapped)
-    return np.stack([across * outward[:, 0], up, across * outward[:, 1]], axis=1)
-
-
 def _angle(generator: Generator, view: int) -> float:
-    """One of five directions round the up axis, give or take half the way to the next."""
+    """Draw an angle about the up axis, within a fifth of a turn around one of five directions."""
     return generator.uniform((2 * view - 1) * np.pi / 5, (2 * view + 1) * np.pi / 5)
 
 
 def _seen(points: Points, mesh: Mesh | None, camera: Camera, generator: Generator, count: int) -> Points:
-    """`count` points that a camera sees."""
+    """Return `count` points that a camera sees."""
     if mesh is None:
         seen = points[visible(points, camera.position)]
     else:
         vertices, faces = mesh
         seen = cast_rays((normalise(vertices[None])[0], faces), camera)
         if not len(seen):
-            raise InputError("A mesh has no surface that a camera could see: repair it or leave it out.")
+            raise InputError("A mesh has no surface that a camera could see: repair it or remove it.")
     if len(seen) >= count:
         return seen[generator.choice(len(seen), count, replace=False)]
     return np.concatenate([seen, seen[generator.integers(len(seen), size=count - len(seen))]])
@@ -426,51 +340,41 @@ def _seen(points: Points, mesh: Mesh | None, camera: Camera, generator: Generato
 
 
 def normalise(x: Clouds) -> Clouds:
-    """Centre each cloud on its bounding box and scale its longest side to 2."""
+    """Centre each point cloud on its bounding box and scale its longest side to 2."""
     low, high = x.min(axis=1, keepdims=True), x.max(axis=1, keepdims=True)
     longest = (high - low).max(axis=2, keepdims=True)
     return np.asarray((x - (low + high) / 2) * (2 / np.where(longest > 0, longest, 2)))
 
 
 def _rows(x: Clouds) -> NDArray[np.intp]:
-    """The places of the clouds, as a column: x[_rows(x), places] reads (N, K) places of the clouds' own points."""
+    """Return the numbers of the point clouds as a column: x[_rows(x), indices] reads (N, K) points by their indices."""
     return np.arange(len(x))[:, None]
 
 
 def _uniform(generators: Sequence[Generator], reach: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
-    """U(-reach, reach) draws (N, *shape), each cloud from its own generator."""
+    """Draw U(-reach, reach) values (N, *shape), each point cloud from its own generator."""
     return np.stack([generator.uniform(-reach, reach, shape) for generator in generators])
 
 
 def _signs(generators: Sequence[Generator], shape: tuple[int, ...]) -> NDArray[np.int64]:
-    """-1 or 1 (N, *shape), each cloud from its own generator."""
+    """Draw -1 or 1 (N, *shape), each point cloud from its own generator."""
     return 2 * np.stack([generator.integers(2, size=shape) for generator in generators]) - 1
 
 
 def _signed(generators: Sequence[Generator], middle: float, reach: float, count: int) -> NDArray[np.float64]:
-    """U(middle - reach, middle + reach) draws (N, count) of either sign."""
+    """Draw U(middle - reach, middle + reach) values (N, count) with random signs."""
     return (middle + _uniform(generators, reach, (count,))) * _signs(generators, (count,))
 
 
 def _draw_rows(generators: Sequence[Generator], size: int, count: int) -> NDArray[np.intp]:
-    """`count` different places among `size`: (N, count)."""
+    """Draw `count` different indices below `size`: (N, count)."""
     return np.stack([generator.choice(size, count, replace=False) for generator in generators])
 
 
-CORRUPTIONS: Mapping[str, Corruption] = {
-    "uniform": uniform,
-    "gaussian": gaussian,
-    "background": background,
-    "impulse": impulse,
-    "upsampling": upsampling,
-    "distortion_rbf": distortion_rbf,
-    "distortion_rbf_inv": distortion_rbf_inv,
-    "density": density,
-    "density_inc": density_inc,
-    "shear": shear,
-    "rotation": rotation,
-    "cutout": cutout,
-    "distortion": distortion,
-    "occlusion": occlusion,
-    "lidar": lidar,
+CORRUPTIONS: Mapping[str, Callable[..., Clouds]] = {
+    function.__name__: function
+    for function in (
+        *(uniform, gaussian, background, impulse, upsampling, distortion_rbf, distortion_rbf_inv, density, density_inc),
+        *(shear, rotation, cutout, distortion, occlusion, lidar),
+    )
 }

@@ -1,7 +1,7 @@
-"""What the corruptions of images and of clouds share: settings, random generators and threads of a domain.
+"""What the corruptions of images and of point clouds share: checks, random generators and threads of a domain.
 
 Randomness is a function of (seed, corruption, severity, index of the sample in its domain) and of nothing else. So a
-sample is bit for bit the same in every batch, on every worker and on every run.
+sample is bit for bit the same in every batch, on every worker and in every run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ THREADS = 4
 
 
 def check_domain(name: str, names: Collection[str], severity: int, seed: int) -> None:
-    """Refuse a corruption, a severity or a seed that does not exist."""
+    """Raise an error for a corruption, a severity or a seed that does not exist."""
     if not isinstance(name, str) or name not in names:
         raise ConfigError(f"No corruption is called {name!r}. {nearest(str(name), names)}")
     if not _is_integer(severity) or severity not in SEVERITIES:
@@ -35,7 +35,7 @@ def check_domain(name: str, names: Collection[str], severity: int, seed: int) ->
 
 
 def sample_indices(first: int | NDArray[np.int64], count: int) -> Sequence[int]:
-    """The indices of `count` samples in their domain, from the first one or from one index a sample."""
+    """Return the indices of `count` samples in their domain, from the first one or from one index per sample."""
     if isinstance(first, np.ndarray):
         if first.shape != (count,) or first.dtype.kind not in "iu" or (first < 0).any():
             raise ConfigError("`first` as an array needs one whole number of at least 0 for every sample.")
@@ -46,18 +46,18 @@ def sample_indices(first: int | NDArray[np.int64], count: int) -> Sequence[int]:
 
 
 def domain_key(name: str, severity: int, seed: int) -> NDArray[np.uint64]:
-    """The key of the random generators of a domain. Each sample adds its index as the counter."""
+    """Return the key of the random generators of a domain. Each sample adds its index as the counter."""
     return np.asarray(SeedSequence([seed, zlib.crc32(name.encode()), severity]).generate_state(2, np.uint64), np.uint64)
 
 
 def sample_generators(key: NDArray[np.uint64], indices: Sequence[int]) -> list[Generator]:
-    """One generator a sample."""
-    # Philox counts in 256 bits. The top 64 hold the sample, so the draws of two samples never meet.
+    """Return one generator per sample."""
+    # Philox counts in 256 bits. The top 64 hold the index of the sample, so two samples never share draws.
     return [Generator(Philox(key=key, counter=[0, 0, 0, index])) for index in indices]
 
 
 def in_chunks(make: Callable[[slice], Made], count: int, size: int, threads: int) -> list[Made]:
-    """What `make` makes of every chunk of `size` samples, on several threads if there are several chunks."""
+    """Call `make` for every chunk of `size` samples, on several threads if there are several chunks."""
     chunks = [slice(start, start + size) for start in range(0, count, size)]
     if len(chunks) < 2:
         return [make(chunk) for chunk in chunks]

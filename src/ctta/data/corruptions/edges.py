@@ -1,7 +1,7 @@
 """Outlines, distances and histogram equalisation for the water of `spatter`, over whole batches (N, H, W).
 
 They follow the definitions that OpenCV documents for Canny, distanceTransform (L2, 5 x 5 mask) and equalizeHist,
-because the public corruption is made with them.
+because the public corruption is made with those.
 """
 
 from __future__ import annotations
@@ -12,18 +12,6 @@ from scipy.ndimage import label
 
 # Lengths of the three moves of the 5 x 5 chamfer mask: along an axis, along a diagonal, as a knight.
 STRAIGHT, DIAGONAL, KNIGHT = 1.0, 1.4, 2.1969
-
-
-def fold(index: NDArray[np.int32], side: int, border: str) -> NDArray[np.int32]:
-    """Mirror indices into 0..side-1: about the edge pixel ("reflect_101") or about its outer edge ("reflect")."""
-    low, high = int(index.min()), int(index.max())
-    whole = np.arange(low, high + 1, dtype=np.int32)
-    # Division is slow: done once an index that occurs, then looked up.
-    if border == "reflect_101":
-        whole = np.abs((whole + side - 1) % (2 * side - 2) - (side - 1))
-    else:
-        whole = np.abs((2 * whole + 2 * side + 1) % (4 * side) - 2 * side) // 2
-    return whole.take(index - low)
 
 
 def canny(x: NDArray[np.uint8], low: float, high: float) -> NDArray[np.bool_]:

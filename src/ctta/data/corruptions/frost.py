@@ -1,8 +1,8 @@
 """Textures for the `frost` corruption: drawn here, or read from a folder of photographs.
 
-The public code lays photographs over the image. They are not ours to ship, so frost is drawn: crystals that branch
-like those on a window, with grain on them and clouds under them, over a bluish-white base. Tones, contrast and
-roughness are tuned to what the public generator does to real images, see `results/corruptions_vs_public.csv`.
+The public code blends photographs with the image. They are not part of this package, so frost is drawn: crystals that
+branch like those on a window, with grain and clouds, over a bluish-white base. Tones, contrast and roughness
+are tuned to what the public generator does to real images, see `results/corruptions_vs_public.csv`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,13 @@ from PIL import Image, ImageDraw
 from scipy.ndimage import gaussian_filter
 
 from ctta.base.errors import InputError
+from ctta.data.pictures import read_picture
 
 Texture: TypeAlias = NDArray[np.uint8]  # (H, W, 3)
 Field: TypeAlias = NDArray[np.float64]  # (H, W)
 
 SIDE = 640
-# One texture a line: its tone (red, green, blue) and its contrast, of 1.
+# One texture per line: its tone (red, green, blue) and its contrast, in [0, 1].
 TONES = (
     ((0.31, 0.58, 0.66), 0.076),
     ((0.77, 0.81, 0.85), 0.090),
@@ -32,40 +33,36 @@ TONES = (
     ((0.54, 0.60, 0.65), 0.128),
     ((0.45, 0.49, 0.54), 0.178),
 )
-# Shares of the variance.
+# Fractions of the variance.
 CRYSTALS, GRAIN, CLOUDS = 0.60, 0.08, 0.32
 
-PICTURES = {".png", ".jpg", ".jpeg"}
+PHOTOGRAPHS = (".png", ".jpg", ".jpeg")
 PUBLIC_COUNT = 5
 
 
 @lru_cache(maxsize=1)
 def drawn_textures() -> tuple[Texture, ...]:
-    """Five textures, always the same: like photographs, they do not depend on the seed of the corruption."""
+    """Draw five textures, always the same: like photographs, they do not depend on the seed of the corruption."""
     return tuple(_paint(Generator(Philox(key=number)), tone, contrast) for number, (tone, contrast) in enumerate(TONES))
 
 
 @lru_cache(maxsize=4)
 def photographs(folder: Path) -> tuple[Texture, ...]:
-    """The frost photographs in a folder, by name. The public code draws from the first five; so do we."""
+    """Read the frost photographs in a folder, sorted by name; only the first five, as in the public code."""
     names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    paths = [folder / name for name in names if Path(name).suffix.lower() in PICTURES][:PUBLIC_COUNT]
+    paths = [folder / name for name in names if Path(name).suffix.lower() in PHOTOGRAPHS][:PUBLIC_COUNT]
     if not paths:
         raise InputError(
             f"No frost photographs in {folder}. Expected a folder with PNG or JPEG files, as the public benchmark has "
             "them: name another folder, or leave `frost` out to have frost drawn."
         )
-    textures = []
-    for path in paths:
-        with Image.open(path) as picture:
-            textures.append(np.asarray(picture.convert("RGB")))
-    return tuple(textures)
+    return tuple(read_picture(path) for path in paths)
 
 
 def _paint(generator: Generator, tone: tuple[float, float, float], contrast: float) -> Texture:
-    """One texture (SIDE, SIDE, 3)."""
+    """Draw one texture (SIDE, SIDE, 3)."""
     grain = gaussian_filter(generator.standard_normal((SIDE, SIDE)), 0.5)
-    # Clouds are smooth: a sixteenth of the side holds all there is to them.
+    # Clouds are smooth, so a sixteenth of the side is enough for them.
     coarse = gaussian_filter(generator.standard_normal((SIDE // 16, SIDE // 16)), 2.5, mode="wrap")
     clouds = np.asarray(Image.fromarray(coarse.astype(np.float32)).resize((SIDE, SIDE), Image.Resampling.BICUBIC))
     relief = (
@@ -79,7 +76,7 @@ def _paint(generator: Generator, tone: tuple[float, float, float], contrast: flo
 
 
 def _crystals(generator: Generator) -> Field:
-    """Ice that grows from random seeds: six arms a seed, branches at 60 degrees, branches of branches."""
+    """Draw ice that grows from random seeds: six arms per seed, branches at 60 degrees, branches of branches."""
     seeds, arms = 70, 6
     start = np.repeat(generator.uniform(0, SIDE, (seeds, 2)), arms, axis=0)
     angle = np.repeat(generator.uniform(0, 2 * np.pi, seeds), arms) + np.tile(np.arange(arms), seeds) * np.pi / 3
@@ -104,5 +101,5 @@ def _crystals(generator: Generator) -> Field:
 
 
 def _standard(field: NDArray[np.floating[Any]]) -> Field:
-    """Mean 0, standard deviation 1."""
+    """Scale to mean 0 and standard deviation 1."""
     return np.asarray((field - field.mean()) / field.std(), np.float64)

@@ -1,42 +1,39 @@
-"""CIFAR-10-C and CIFAR-100-C by their public files, and what `ctta corrupt` writes in that format.
+"""CIFAR-10-C and CIFAR-100-C in their public format, which `ctta corrupt` also writes.
 
     <corruption>.npy   uint8 (5 N, 32, 32, 3), severities stacked in order, N images each
     labels.npy         (5 N,) or (N,)
 
-Files are mapped, not read.
+Files are memory-mapped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import fingerprint, reading, some
+from ctta.base.fileio import fingerprint
+from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import Data, DataSet
-from ctta.data.stored import StoredDomain
-from ctta.data.stream import Images, Labels, Stream
+from ctta.data.pictures import Images
+from ctta.data.stored import ENDS, StoredDomain, found_arrays, map_arrays
+from ctta.data.stream import Labels, Stream
 
-SEVERITIES = 5
 SIZE = 32
-ENDS = 2**14  # bytes at both ends of a file that tell it from another: all the public files have the same length
-MANY = 1000  # labels; so many of CIFAR-100 are not all below 10
+MANY = 1000  # labels; of CIFAR-100, so many are not all below 10
 PUBLIC = {10: "zenodo.org/records/2535967", 100: "zenodo.org/records/3555552"}
 
 
 def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, int]]) -> Stream:
-    """A stream over (corruption, severity) pairs of a CIFAR-C folder."""
+    """Return a stream over (corruption, severity) pairs of a CIFAR-C folder."""
     folder = data.folder
     names = list(dict.fromkeys(f"{name}.npy" for name, _ in domains))
     wanted = [*names, "labels.npy"]
-    missing = [name for name in wanted if not (folder / name).is_file()]
-    problems = [f"Missing: {some(sorted(missing), 20)}."] if missing else []
-    arrays = _mapped(folder, [name for name in wanted if name not in missing], problems)
+    arrays, problems = map_arrays(folder, wanted)
     labels = arrays.pop("labels.npy", None)
     if labels is not None:
         problems += _label_problems(labels, num_classes)
@@ -44,30 +41,18 @@ def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, in
         severities = {severity for domain, severity in domains if f"{domain}.npy" == name}
         problems += _image_problems(name, images, labels, severities)
     if problems or labels is None:
-        found = sorted(path.name for path in folder.glob("*.npy")) if folder.is_dir() else []
         raise InputError(
             "\n".join(
                 [
                     f"{folder} cannot be used as CIFAR-{num_classes}-C.",
                     *problems,
-                    f"Found: {some(found, 20) or 'no .npy file'}. The public set is {PUBLIC[num_classes]}: unpack the "
+                    f"{found_arrays(folder)} The public set is {PUBLIC[num_classes]}: unpack the "
                     "archive and give the folder with the .npy files.",
                 ]
             )
         )
     made = [_domain(name, severity, arrays[f"{name}.npy"], labels, data) for name, severity in domains]
     return Stream(tuple(made), data.batch, fingerprint=fingerprint(folder, wanted, ENDS))
-
-
-def _mapped(folder: Path, names: Sequence[str], problems: list[str]) -> dict[str, NDArray[Any]]:
-    arrays = {}
-    for name in names:
-        try:
-            with reading(folder / name, "an array"):
-                arrays[name] = np.load(folder / name, mmap_mode="r")
-        except InputError as error:
-            problems.append(str(error))
-    return arrays
 
 
 def _label_problems(labels: NDArray[Any], num_classes: int) -> Iterator[str]:
@@ -86,7 +71,7 @@ def _label_problems(labels: NDArray[Any], num_classes: int) -> Iterator[str]:
 def _image_problems(
     name: str, images: NDArray[Any], labels: NDArray[Any] | None, severities: set[int]
 ) -> Iterator[str]:
-    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or len(images) % SEVERITIES:
+    if images.dtype != np.uint8 or images.ndim != 4 or images.shape[-1] != 3 or len(images) % len(SEVERITIES):
         got = f"{images.dtype} {images.shape}"
         yield f"{name} must be uint8 (5 N, {SIZE}, {SIZE}, 3), five severities stacked. Got {got}."
         return
@@ -95,17 +80,17 @@ def _image_problems(
             f"{name} holds images of {images.shape[1]} x {images.shape[2]} pixels, not {SIZE} x {SIZE}. For images of "
             "your own, the data set 'arrays' corrupts them on the fly."
         )
-    count = len(images) // SEVERITIES
+    count = len(images) // len(SEVERITIES)
     if labels is not None and len(labels) not in (count, len(images)):
         yield f"labels.npy has {len(labels)} entries; {name} needs {count} or {len(images)}."
     for severity in sorted(severities):
         block = images[(severity - 1) * count : severity * count]
         if len(block) and not block[[0, count // 2, -1]].any():
-            yield f"{name} is black at severity {severity}: it was made without it."
+            yield f"{name} is black at severity {severity}: it was made without this severity."
 
 
 def _domain(name: str, severity: int, stored: Images, labels: Labels, data: Data) -> StoredDomain:
-    count = len(stored) // SEVERITIES
+    count = len(stored) // len(SEVERITIES)
     rows = data.rows(count)
     start = (severity - 1) * count
     first = start if len(labels) == len(stored) else 0
@@ -117,6 +102,6 @@ def _domain(name: str, severity: int, stored: Images, labels: Labels, data: Data
     )
 
 
-FOLDER = "the folder with the .npy files, one a corruption, and labels.npy."
+FOLDER = "the folder with the .npy files, one per corruption, and labels.npy."
 CIFAR10_C = DataSet("CIFAR-10-C", FOLDER, partial(cifar_c_stream, 10), holds="corrupted", num_classes=10)
 CIFAR100_C = DataSet("CIFAR-100-C", FOLDER, partial(cifar_c_stream, 100), holds="corrupted", num_classes=100)

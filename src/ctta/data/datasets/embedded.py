@@ -1,4 +1,4 @@
-"""The embedded default: the Fashion-MNIST test set as 32x32 RGB, corrupted on the fly. Needs nothing from outside."""
+"""The embedded default: the Fashion-MNIST test set as 32x32 RGB, corrupted on the fly. It needs no download."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import numpy as np
 
 from ctta.data.corrupted import corrupted_stream
 from ctta.data.dataset import Data, DataSet
-from ctta.data.stream import Images, Labels, Stream
+from ctta.data.pictures import Images
+from ctta.data.stream import Labels, Stream
 
 
 @cache
 def fashion_mnist() -> tuple[Images, Labels, tuple[str, ...]]:
-    """10,000 images uint8 (N, 32, 32, 3), padded with black from 28 px, grey as RGB; labels; names of the classes."""
+    """Return images uint8 (10000, 32, 32, 3), labels and class names; images are grey, padded with black from 28 px."""
     with files("ctta.assets").joinpath("fashion_mnist_test.npz").open("rb") as file, np.load(file) as stored:
         grey, labels, classes = stored["images"], stored["labels"], tuple(str(name) for name in stored["classes"])
     padded = np.pad(grey, ((0, 0), (2, 2), (2, 2)))

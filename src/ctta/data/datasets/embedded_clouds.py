@@ -1,13 +1,13 @@
-"""The embedded clouds: solids of twelve kinds, made at run time from a seed. Nothing is stored.
+"""The embedded point clouds: solids of twelve kinds, generated from a seed. Nothing is stored.
 
-Every solid stands upright (y up), has proportions of its own and is turned about the up axis at random. Its points are
+Every solid stands upright (y up), has random proportions and is turned about the up axis at random. Its points are
 drawn from its surface, uniformly by area; then it is centred and scaled so that its longest side is 2. There are two
 ways to make a surface:
 
-    revolve   a profile in (radius, height), turned about the up axis: balls, cones, tubes, rings
+    revolve   a profile in (radius, height), rotated about the up axis: balls, cones, tubes, rings
     facets    flat triangles between corners: boxes, prisms, pyramids
 
-Cloud i of a seed is always the same. It is of class i % 12, so any run of twelve holds every class once.
+Point cloud i of a seed is always the same. Its class is i % 12, so any twelve in a row contain every class once.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ctta.data.corrupted_clouds import CLOUD_DOMAINS, POINTS, cloud_stream
+from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_stream
+from ctta.data.corruptions.clouds import POINTS, rotation_matrix
 from ctta.data.dataset import Data, DataSet
 from ctta.data.stream import Clouds, Labels, Stream
 
@@ -34,12 +35,12 @@ ARC = 48  # segments of a half circle
 
 
 def revolve(profile: Profile, generator: Generator) -> Points:
-    """Points on the surface that a polygon in (radius, height) leaves when it is turned about the up axis."""
+    """Draw points on the surface of a polygon in (radius, height), rotated about the up axis."""
     start, end = profile[:-1], profile[1:]
     area = np.linalg.norm(end - start, axis=1) * (start[:, 0] + end[:, 0])
     which = generator.choice(len(area), POINTS, p=area / area.sum())
     inner, outer = start[which, 0], end[which, 0]
-    # Along a segment the density grows with the radius: solve for the place where a share of its area lies below.
+    # Along a segment the density grows with the radius: solve for the position below which a fraction of its area lies.
     share = generator.random(POINTS)
     radius = np.sqrt(inner**2 + share * (outer**2 - inner**2))
     flat = np.isclose(inner, outer)
@@ -50,7 +51,7 @@ def revolve(profile: Profile, generator: Generator) -> Points:
 
 
 def facets(corners: Points, triangles: NDArray[np.int64], generator: Generator) -> Points:
-    """Points on flat triangles."""
+    """Draw points on flat triangles."""
     a, b, c = (corners[triangles[:, k]] for k in range(3))
     area = np.linalg.norm(np.cross(b - a, c - a), axis=1)
     which = generator.choice(len(area), POINTS, p=area / area.sum())
@@ -61,7 +62,7 @@ def facets(corners: Points, triangles: NDArray[np.int64], generator: Generator) 
 
 
 def arc(radius: float, height: float, centre: tuple[float, float], low: float, high: float) -> Profile:
-    """A piece of an ellipse in (radius, height), between two angles from the equator, in quarter turns."""
+    """Return a part of an ellipse in (radius, height), between two angles from the equator, in quarter turns."""
     angle = np.linspace(low, high, ARC) * (np.pi / 2)
     return np.stack([centre[0] + radius * np.cos(angle), centre[1] + height * np.sin(angle)], 1)
 
@@ -72,13 +73,13 @@ def ball(generator: Generator) -> Points:
 
 
 def cylinder(generator: Generator) -> Points:
-    """Closed at both ends."""
+    """A cylinder, closed at both ends."""
     height = generator.uniform(0.8, 3)
     return revolve(np.array([(0, 0), (1, 0), (1, height), (0, height)]), generator)
 
 
 def cone(generator: Generator) -> Points:
-    """With its base."""
+    """A cone with its base."""
     return revolve(np.array([(0, 0), (1, 0), (0, generator.uniform(1, 3))]), generator)
 
 
@@ -106,46 +107,46 @@ def bowl(generator: Generator) -> Points:
 
 
 def tube(generator: Generator) -> Points:
-    """Two walls, open at both ends, with their rims."""
+    """A tube with two walls, open at both ends, with its rims."""
     inner, height = generator.uniform(0.5, 0.8), generator.uniform(0.8, 3)
     return revolve(np.array([(inner, 0), (1, 0), (1, height), (inner, height), (inner, 0)]), generator)
 
 
 def box(generator: Generator) -> Points:
-    """Sides of three lengths."""
+    """A box with sides of three lengths."""
     return facets(*standing(np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) * sides(generator), generator), generator)
 
 
 def prism(generator: Generator) -> Points:
-    """A triangle, drawn upwards."""
+    """A prism over a triangle."""
     return facets(*standing(np.array([(0, 0), (1, 0), (0.5, 0.87)]) * sides(generator), generator), generator)
 
 
 def hexagon(generator: Generator) -> Points:
-    """Six equal sides, drawn upwards."""
+    """A prism over a regular hexagon."""
     angle = np.arange(6) * (np.pi / 3)
     return facets(*standing(np.stack([np.cos(angle), np.sin(angle)], 1), generator), generator)
 
 
 def pyramid(generator: Generator) -> Points:
-    """Over a rectangle."""
+    """A pyramid over a rectangle."""
     base = np.array([(0, 0), (1, 0), (1, 1), (0, 1)]) * sides(generator)
     corners = np.vstack([lift(base, 0), [base[2, 0] / 2, generator.uniform(0.6, 2), base[2, 1] / 2]])
     return facets(corners, np.array([(0, 1, 2), (0, 2, 3), (0, 1, 4), (1, 2, 4), (2, 3, 4), (3, 0, 4)]), generator)
 
 
 def sides(generator: Generator) -> NDArray[np.float64]:
-    """Two lengths of a base."""
+    """Draw two lengths of a base."""
     return generator.uniform(0.6, 1.4, 2)
 
 
 def lift(base: NDArray[np.float64], height: float) -> Points:
-    """Corners (S, 2) of a base at a height."""
+    """Return the corners (S, 2) of a base at a height."""
     return np.insert(base, 1, height, axis=1)
 
 
 def standing(base: NDArray[np.float64], generator: Generator) -> tuple[Points, NDArray[np.int64]]:
-    """Corners and triangles of a convex base (S, 2), drawn upwards."""
+    """Return corners and triangles of a prism over a convex base (S, 2), of random height."""
     size = len(base)
     floor = [(0, k, k + 1) for k in range(1, size - 1)]
     walls = [(k, (k + 1) % size, size + k) for k in range(size)]
@@ -174,7 +175,7 @@ SOLIDS: Mapping[str, Callable[[Generator], Points]] = MappingProxyType(
 
 @lru_cache(maxsize=4)
 def solids(count: int = COUNT, seed: int = TEST_SEED) -> tuple[Clouds, Labels]:
-    """`count` clouds float32 (count, 1024, 3) and their labels."""
+    """Return `count` point clouds float32 (count, 1024, 3) and their labels."""
     makers = tuple(SOLIDS.values())
     clouds = np.empty((count, POINTS, 3), np.float32)
     for number in range(count):
@@ -184,10 +185,8 @@ def solids(count: int = COUNT, seed: int = TEST_SEED) -> tuple[Clouds, Labels]:
 
 
 def placed(points: Points, generator: Generator) -> Points:
-    """Turned about the up axis at random, centred, its longest side 2."""
-    angle = generator.uniform(0, 2 * np.pi)
-    turn = np.array([[np.cos(angle), 0, -np.sin(angle)], [0, 1, 0], [np.sin(angle), 0, np.cos(angle)]])
-    points = points @ turn
+    """Turn points about the up axis at random, centre them and scale the longest side to 2."""
+    points = points @ rotation_matrix(np.array([[0, -generator.uniform(0, 2 * np.pi), 0]]))[0]
     low, high = points.min(0), points.max(0)
     scaled: Points = (2 * points - low - high) / (high - low).max()
     return scaled

@@ -1,7 +1,7 @@
-"""Labelled pictures of one's own in class folders, clean or corrupted on the fly: <path>/<class>/<name>.jpg.
+"""Your own labelled pictures in class folders, clean or corrupted on the fly: <path>/<class>/<name>.jpg.
 
-As with the public ImageNet-C, a picture gets its size first, is then corrupted, and with ImageNet's constants goes
-through JPEG. `ctta.data.folders` says which pictures are taken in which order, and with which labels.
+As in the public ImageNet-C, a picture is first resized and cropped, then corrupted, and, with ImageNet's constants,
+saved as JPEG and read again. `ctta.data.folders` describes the choice, the order and the labels of pictures.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ctta.base.errors import InputError
 from ctta.base.fileio import some
 from ctta.data.corrupted import corrupted_stream
 from ctta.data.dataset import Data, DataSet
-from ctta.data.folders import SIZES, Pictures, chosen, class_indices, labels_of, listing, unusable
-from ctta.data.pictures import picture_size
+from ctta.data.folders import chosen, class_indices, labels_of, listing, unusable
+from ctta.data.pictures import SIZES, Pictures, picture_size
 from ctta.data.stream import Stream
 
 
@@ -25,7 +25,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     if missing or empty:
         kinds = {"Missing": missing, "Empty": empty}
         told = " ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)
-        raise InputError(f"{root} lacks pictures. {told} {len(available)} pictures are there.")
+        raise InputError(f"{root} lacks pictures. {told} It holds {len(available)} pictures.")
     pictures = Pictures(root, names, IMAGE_FOLDER.fit(data))
     if pictures.fit.crop is None:
         _same_size(pictures)
@@ -43,7 +43,7 @@ def _same_size(pictures: Pictures) -> None:
 
 IMAGE_FOLDER = DataSet(
     "own pictures",
-    "A folder of class folders with pictures.",
+    "a folder of class folders with pictures.",
     _open,
     uses=("preprocessing", "size", "list", "labels", "jpeg"),
 )

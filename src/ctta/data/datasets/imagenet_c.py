@@ -1,12 +1,12 @@
-"""ImageNet-C by its public tree: <path>/<corruption>/<severity>/<wnid>/<name>.JPEG.
+"""ImageNet-C in its public layout: <path>/<corruption>/<severity>/<wnid>/<name>.JPEG.
 
-The archives unpack into noise/, blur/, weather/, digital/ and extra/; that layer may stay or go. Two conventions of
-preprocessing are in use, and their numbers do not compare, so the title carries it:
+The archives unpack into noise/, blur/, weather/, digital/ and extra/; this level may be kept or removed. There are two
+conventions of preprocessing. Their results are not comparable, so the title names the convention:
 
-    resize256   the stored 224 pixels resized to 256, the middle 224 of them taken (the paper's; the default)
-    none        the stored 224 pixels as they are
+    resize256   the stored 224 pixels are resized to 256 and the middle 224 are cropped (the paper's; the default)
+    none        the stored 224 pixels are used as they are
 
-`ctta.data.folders` says which pictures are taken in which order, and with which labels.
+`ctta.data.folders` describes the choice, the order and the labels of pictures.
 """
 
 from __future__ import annotations
@@ -18,19 +18,10 @@ from ctta.base.errors import InputError
 from ctta.base.fileio import hashed, some
 from ctta.data.corruptions import NAMES
 from ctta.data.dataset import Data, DataSet
-from ctta.data.folders import (
-    AHEAD,
-    Pictures,
-    chosen,
-    class_folders,
-    class_indices,
-    found_in,
-    labels_of,
-    listing,
-    unusable,
-)
+from ctta.data.folders import chosen, class_folders, class_indices, found_in, labels_of, listing, unusable
+from ctta.data.pictures import Pictures
 from ctta.data.stored import StoredDomain
-from ctta.data.stream import Stream
+from ctta.data.stream import AHEAD, Stream
 
 PUBLIC = (
     "The public set is zenodo.org/records/2235448: unpack the archives and give the folder with noise/, blur/, "
@@ -63,13 +54,13 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
 
 
 def _place(root: Path, name: str, severity: int) -> Path | None:
-    """The folder of a domain, below the root or one layer down."""
+    """Return the folder of a domain, below the root or one level deeper."""
     candidates = [root / name / str(severity), *sorted(root.glob(f"*/{name}/{severity}"))]
     return next((place for place in candidates if place.is_dir()), None)
 
 
 def _available(places: Sequence[Path]) -> tuple[set[str], list[str]]:
-    """The pictures of all domains together, and what is wrong with a domain as a whole."""
+    """Return the pictures of all domains together, and what is wrong with a domain as a whole."""
     available, odd = set(), []
     for place in places:
         try:
@@ -80,7 +71,7 @@ def _available(places: Sequence[Path]) -> tuple[set[str], list[str]]:
 
 
 def _found(root: Path) -> str:
-    """Which domains are there, or what else."""
+    """Describe which domains exist, or what the folder holds instead."""
     places = sorted(place for pattern in ("*/[1-5]", "*/*/[1-5]") for place in root.glob(pattern))
     domains = [f"{place.parent.name}/{place.name}" for place in places if place.parent.name in NAMES]
     return f"Found: {some(domains, 20)}." if domains else found_in(root)

@@ -1,8 +1,8 @@
-"""ImageNet-R, renditions of 200 of the 1,000 classes of ILSVRC, by its public tree: <path>/<wnid>/<name>.jpg.
+"""ImageNet-R, renditions of 200 of the 1,000 classes of ILSVRC, in its public layout: <path>/<wnid>/<name>.jpg.
 
-A model answers with 1,000 logits; only those of the classes in the folder are scored, and labels stay indices among the
-1,000. The adapter sees all logits. There is one domain, `imagenet_r`, and it has no severity. A part of the 200 classes
-will do, and is reported. `ctta.data.folders` says which pictures are taken in which order.
+A model returns 1,000 logits. Only those of the classes in the folder are scored; labels are indices among the 1,000.
+The adapter sees all logits. There is one domain, `imagenet_r`, without severity. A subset of the 200 classes is allowed
+and reported. `ctta.data.folders` describes the choice and the order of pictures.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from ctta.base.errors import InputError
 from ctta.base.fileio import some
 from ctta.data.dataset import Data, DataSet
-from ctta.data.folders import AHEAD, Pictures, chosen, class_indices, found_in, labels_of, listing, unusable, wnids
+from ctta.data.folders import chosen, class_indices, found_in, labels_of, listing, unusable, wnids
+from ctta.data.pictures import Pictures
 from ctta.data.stored import StoredDomain
-from ctta.data.stream import Stream
+from ctta.data.stream import AHEAD, Stream
 
 CLASSES = 200
 DOMAIN = "imagenet_r"
@@ -37,7 +38,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     indices, classes = class_indices(data, folders, root)
     pictures = Pictures(root, names, IMAGENET_R.fit(data))
     domain = StoredDomain(DOMAIN, 0, pictures, labels_of(names, indices, root))
-    part = f"Only {len(folders)} of the {CLASSES} classes of ImageNet-R are in the folder; scored on those."
+    part = f"Only {len(folders)} of the {CLASSES} classes of ImageNet-R are in the folder; only those are scored."
     return Stream(
         (domain,) * len(domains),
         data.batch,

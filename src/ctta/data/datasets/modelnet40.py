@@ -1,9 +1,9 @@
-"""ModelNet40 as the 2048-point clouds of modelnet40_ply_hdf5_2048, clean or corrupted on the fly.
+"""ModelNet40 as the point clouds of modelnet40_ply_hdf5_2048, clean or corrupted on the fly.
 
     ply_data_test<i>.h5, ply_data_train<i>.h5   data (n, 2048, 3) within the unit sphere, y up; label (n, 1)
-    test_files.txt, train_files.txt             which of them are a split's
+    test_files.txt, train_files.txt             which of them belong to a split
 
-The path is the folder, which means its test split, or one of the two lists. The public set:
+The path is the folder, for its test split, or one of the two lists. The public set:
 shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2048.zip.
 """
 
@@ -23,7 +23,7 @@ PUBLIC = "The public set is shapenet.cs.stanford.edu/media/modelnet40_ply_hdf5_2
 
 
 def split_files(path: Path) -> list[Path]:
-    """The HDF5 files of the test split of a folder, or of those that a list names; they lie beside the list."""
+    """Return the HDF5 files of the test split of a folder, or those that a list names, from the folder of the list."""
     listing = path / TEST if path.is_dir() else path
     if listing.is_file():
         files = [listing.parent / Path(line).name for line in listing.read_text().split()]

@@ -2,9 +2,9 @@
 
     test_objectdataset.h5, training_objectdataset.h5   data (n, 2048, 3), y up; label (n,)
 
-The path is a split's folder, which means its test file, or one of the files. The paper's split is main_split_nobg: 2309
-train and 581 test objects. Each cloud is centred on its mean and scaled into the unit sphere, as its authors do. The
-public set: hkust-vgd.github.io/scanobjectnn.
+The path is the folder of a split, for its test file, or one of the files. The paper's split is main_split_nobg, with
+2309 training and 581 test objects. Each point cloud is centred on its mean and scaled into the unit sphere, as its
+authors do. The public set: hkust-vgd.github.io/scanobjectnn.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CLASSES = (
 
 
 def into_unit_sphere(clouds: NDArray[Any]) -> NDArray[Any]:
-    """Each cloud centred on its mean and scaled so that its farthest point is at 1."""
+    """Centre each point cloud on its mean and scale it so that its farthest point is at distance 1."""
     centred = clouds - clouds.mean(1, keepdims=True)
     farthest = np.linalg.norm(centred, axis=2).max(1)
     scaled: NDArray[Any] = centred / np.where(farthest > 0, farthest, 1)[:, None, None]

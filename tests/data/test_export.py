@@ -1,13 +1,11 @@
-"""Corrupted sets on disk: readers, writers, restarts, refusals."""
+"""Corrupted sets on disk: formats, resuming, refusals."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
-import pickle
 import signal
-import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -18,36 +16,15 @@ from PIL import Image
 
 from ctta.base.errors import ConfigError, CttaError, InputError
 from ctta.data.corruptions import EXTRA, NAMES, PAPER, corrupt
-from ctta.data.corruptions.files import parse_corruptions, parse_severities, plan_corruption, read_source
-
-
-def pictures(count=7, height=32, width=32):
-    return np.random.default_rng(0).integers(0, 256, (count, height, width, 3), np.uint8)
-
-
-@pytest.fixture
-def npz(tmp_path):
-    path = tmp_path / "clean.npz"
-    np.savez(path, images=pictures(), labels=np.array([3, 1, 4, 1, 5, 9, 2]))
-    return path
-
-
-def save(path, image):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    Image.fromarray(image).save(path)
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Five PNG files in two classes, none square, none of the same size."""
-    for i in range(5):
-        save(tmp_path / "val" / f"n0{i % 2}" / f"{i}.png", pictures(1, 60 + i, 70)[0])
-    return tmp_path / "val"
+from ctta.data.dataset import Data
+from ctta.data.datasets import open_stream
+from ctta.data.export import parse_corruptions, parse_severities, plan_corruption
+from image_files import decoded, pictures, save
 
 
 def finish(plan, chunk=3):
     steps = list(plan.run(chunk))
-    assert steps[-1].done == steps[-1].total == plan.total
+    assert steps[-1].done == plan.total
     return steps
 
 
@@ -56,18 +33,10 @@ def content(root):
     return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-def decoded(path):
-    with Image.open(path) as picture:
-        return np.asarray(picture)
-
-
 def jpeg(image):
     stream = io.BytesIO()
     Image.fromarray(image).save(stream, "JPEG", quality=85)
     return decoded(stream)
-
-
-# Words.
 
 
 def test_severities_are_parsed():
@@ -91,95 +60,6 @@ def test_corruptions_are_parsed():
     assert parse_corruptions("extra,fog") == (*EXTRA, "fog")
 
 
-# Readers.
-
-
-def python2_pickle(data, key, labels):
-    """A dict with an array and a list, byte for byte as Python 2 and NumPy of that time wrote it."""
-
-    def string(text):
-        return b"U" + bytes([len(text)]) + text
-
-    n, width = data.shape
-    raw = data.tobytes()
-    array = (
-        b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(K\x00t" + string(b"b") + b"tR"
-        b"(K\x01(" + b"J" + struct.pack("<i", n) + b"J" + struct.pack("<i", width) + b"t"
-        b"cnumpy\ndtype\n("
-        + string(b"u1")
-        + b"K\x00K\x01tR(K\x03"
-        + string(b"|")
-        + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xff"
-        b"K\x00tb\x89T" + struct.pack("<i", len(raw)) + raw + b"tb"
-    )
-    numbers = b"](" + b"".join(b"K" + bytes([label]) for label in labels) + b"e"
-    names = b"](" + string(b"r\xe9n\xe9.png") + b"e"
-    return b"\x80\x02}(" + string(b"data") + array + string(key) + numbers + string(b"filenames") + names + b"u."
-
-
-@pytest.mark.parametrize(
-    ("folder_name", "file", "key"),
-    [
-        ("cifar-10-batches-py", "test_batch", b"labels"),
-        ("cifar-100-python", "test", b"fine_labels"),
-    ],
-)
-@pytest.mark.parametrize("writer", ["python 2", "protocol 2", "protocol 4"])
-def test_cifar_as_published(tmp_path, folder_name, file, key, writer):
-    clean, labels = pictures(4), [7, 0, 99, 7]
-    data = clean.transpose(0, 3, 1, 2).reshape(4, 3072)
-    root = tmp_path / folder_name
-    root.mkdir()
-    if writer == "python 2":
-        written = python2_pickle(data, key, labels)
-        assert np.array_equal(pickle.loads(written, encoding="latin1")["data"], data)  # the real unpickler agrees
-    else:
-        batch = {b"data": np.asfortranarray(data), key: np.array(labels, ">i8"), b"coarse_labels": [1, 2, 3, 4]}
-        written = pickle.dumps(batch, int(writer[-1]))
-    (root / file).write_bytes(written)
-    for path in (root, root / file):
-        source = read_source(path)
-        assert np.array_equal([source.read(i) for i in range(4)], clean)
-        assert source.labels.tolist() == labels
-
-
-def test_npz_with_and_without_labels(tmp_path, npz):
-    assert read_source(npz).labels.tolist() == [3, 1, 4, 1, 5, 9, 2]
-    np.savez(tmp_path / "bare.npz", images=pictures())
-    source = read_source(tmp_path / "bare.npz")
-    assert source.labels is None
-    assert np.array_equal(source.read(6), pictures()[6])
-    plan = plan_corruption(tmp_path / "bare.npz", tmp_path / "out", ["contrast"], [5])
-    finish(plan)
-    assert "without labels" in plan.describe()
-    assert not (tmp_path / "out" / "labels.npy").exists()
-
-
-@pytest.mark.parametrize("ending", [".png", ".jpg", ".jpeg", ".JPEG", ".webp", ".bmp"])
-def test_a_folder_of_pictures(tmp_path, ending):
-    for name in ("b/2", "b/deep/1", "a/10", "a/9"):
-        save(tmp_path / "in" / f"{name}{ending}", pictures(1)[0])
-    save(tmp_path / "in" / ".thumbnails" / "0.png", pictures(1)[0])
-    (tmp_path / "in" / "a" / "notes.txt").write_text("no image")
-    source = read_source(tmp_path / "in")
-    assert source.places == ["a/10.JPEG", "a/9.JPEG", "b/2.JPEG", "b/deep/1.JPEG"]
-    assert source.labels.tolist() == [0, 0, 1, 1]
-    assert np.array_equal(source.read(3), decoded(tmp_path / "in" / "b" / "deep" / f"1{ending}"))
-
-
-def test_grey_and_transparent_pictures_become_colour(tmp_path):
-    for mode in ("L", "RGBA", "P", "1", "CMYK"):
-        path = tmp_path / "in" / f"{mode}.{'jpg' if mode == 'CMYK' else 'png'}"
-        path.parent.mkdir(exist_ok=True)
-        Image.fromarray(pictures(1)[0]).convert(mode).save(path)
-    source = read_source(tmp_path / "in")
-    assert {source.read(i).shape for i in range(5)} == {(32, 32, 3)}
-    assert source.labels is None
-
-
-# CIFAR-C.
-
-
 def test_cifar_c_holds_what_corrupt_gives(tmp_path, npz):
     out = tmp_path / "out"
     plan = plan_corruption(npz, out, ("fog", "gaussian_noise"), (5, 1, 2, 3, 4), seed=3)
@@ -196,6 +76,14 @@ def test_cifar_c_holds_what_corrupt_gives(tmp_path, npz):
     assert labels.dtype == np.uint8
     assert labels.tolist() == [3, 1, 4, 1, 5, 9, 2] * 5
     assert {path.name for path in out.iterdir()} == {"fog.npy", "gaussian_noise.npy", "labels.npy", ".progress"}
+
+
+def test_without_labels_none_are_written(tmp_path):
+    np.savez(tmp_path / "bare.npz", images=pictures())
+    plan = plan_corruption(tmp_path / "bare.npz", tmp_path / "out", ["contrast"], [5])
+    finish(plan)
+    assert "without labels" in plan.describe()
+    assert not (tmp_path / "out" / "labels.npy").exists()
 
 
 def test_severities_may_come_later(tmp_path, npz):
@@ -237,7 +125,7 @@ def test_a_stopped_run_goes_on_bit_for_bit(tmp_path, npz, stop):
 
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path, npz):
     code = (
-        "import sys; from pathlib import Path; from ctta.data.corruptions.files import plan_corruption\n"
+        "import sys; from pathlib import Path; from ctta.data.export import plan_corruption\n"
         "plan = plan_corruption(Path(sys.argv[1]), Path(sys.argv[2]), ['glass_blur', 'fog'], [1, 2, 3, 4, 5])\n"
         "for step in plan.run(chunk=1): print(step.done, flush=True); sys.stdin.readline()\n"
     )
@@ -264,9 +152,6 @@ def test_cifar_c_from_a_folder(tmp_path):
     finish(plan_corruption(tmp_path / "in", tmp_path / "out", ["impulse_noise"], [4], format="cifar-c"))
     assert np.array_equal(np.load(tmp_path / "out" / "impulse_noise.npy")[12:16], corrupt(clean, "impulse_noise", 4))
     assert np.load(tmp_path / "out" / "labels.npy").tolist() == [0, 0, 1, 1] * 5
-
-
-# ImageNet-C.
 
 
 def test_imagenet_c_is_resized_cropped_and_compressed(tmp_path, folder):
@@ -318,6 +203,17 @@ def test_arrays_as_a_tree(tmp_path, npz):
     assert len(written) == 7
 
 
+@pytest.mark.parametrize(("side", "preset"), [(64, "cifar"), (65, "imagenet")])
+def test_a_stream_and_a_corrupted_set_have_the_same_constants(tmp_path, side, preset):
+    np.savez(tmp_path / "clean.npz", images=pictures(2, 40, side), labels=np.arange(2))
+    finish(plan_corruption(tmp_path / "clean.npz", tmp_path / "out", ["shot_noise"], [5]))
+    written = np.load(tmp_path / "out" / "shot_noise.npy")[-2:]
+    data = Data(dataset="arrays", path=str(tmp_path / "clean.npz"), domains=("shot_noise",))
+    streamed, _ = open_stream(data).domains[0].load(np.arange(2))
+    assert np.array_equal(written, streamed)
+    assert np.array_equal(written, corrupt(pictures(2, 40, side), "shot_noise", 5, preset))
+
+
 def test_constants_go_by_size(tmp_path):
     for side, preset in ((32, "cifar"), (64, "cifar"), (65, "imagenet"), (224, "imagenet")):
         np.savez(tmp_path / "clean.npz", images=pictures(2, side - 4, side))
@@ -325,75 +221,6 @@ def test_constants_go_by_size(tmp_path):
     for i, side in enumerate((40, 300, 400)):  # most pictures decide
         save(tmp_path / "in" / f"{i}.png", pictures(1, side, 500)[0])
     assert plan_corruption(tmp_path / "in", tmp_path / "out", ["fog"], [5]).preset == "imagenet"
-
-
-# Refusals.
-
-
-class Harmful:
-    def __init__(self, mark):
-        self.mark = mark
-
-    def __reduce__(self):
-        return os.mkdir, (str(self.mark),)
-
-
-@pytest.mark.parametrize("protocol", range(6))
-def test_a_pickle_that_wants_to_run_code_does_not(tmp_path, protocol):
-    batch = {"data": pictures(1).reshape(1, -1) if protocol < 5 else 0, "labels": [Harmful(tmp_path / "mark")]}
-    (tmp_path / "test_batch").write_bytes(pickle.dumps(batch, protocol))
-    with pytest.raises(InputError, match=r"test_batch is refused\. It asks for \w+\.mkdir, .* could run code"):
-        plan_corruption(tmp_path / "test_batch", tmp_path / "out", ["fog"], [5])
-    assert not (tmp_path / "mark").exists()
-    pickle.loads((tmp_path / "test_batch").read_bytes())
-    assert (tmp_path / "mark").exists()  # the real unpickler runs it
-
-
-def test_a_pickle_cannot_forge_addresses(tmp_path):
-    """numpy.ndarray itself would take eight bytes of a file for the address of an object."""
-    for code, forged in {
-        "call": b"cnumpy\nndarray\n((K\x01tX\x01\x00\x00\x00OC\x08AAAAAAAAtR.",
-        "state": pickle.dumps(np.array([None]), 2),
-    }.items():
-        (tmp_path / code).write_bytes(forged)
-        with pytest.raises(InputError, match=code):
-            read_source(tmp_path / code)
-
-
-def test_damaged_input_is_named(tmp_path, npz, folder):
-    whole = npz.read_bytes()
-    damaged = {
-        "short.npz": whole[: len(whole) // 2],
-        "flipped.npz": whole[:3000] + bytes([whole[3000] ^ 1]) + whole[3001:],
-        "empty.npz": b"",
-        "array.npz": b"\x93NUMPY",
-        "test_batch": pickle.dumps({"data": [1, 2]})[:-3],
-        "number": pickle.dumps(1),
-        "nothing": b"",
-        "other": pickle.dumps({"data": np.zeros((2, 3072))}, 2),
-    }
-    for name, written in damaged.items():
-        (tmp_path / name).write_bytes(written)
-        with pytest.raises(InputError, match=name):
-            plan_corruption(tmp_path / name, tmp_path / "out", ["fog"], [5])
-    (folder / "n00" / "text.png").write_text("not an image")
-    with pytest.raises(InputError, match=r"text\.png cannot be read as an image"):
-        plan_corruption(folder, tmp_path / "out", ["fog"], [5])
-    assert not (tmp_path / "out").exists()
-
-
-def test_arrays_of_the_wrong_kind_are_refused(tmp_path):
-    for arrays, message in (
-        ({"x": pictures()}, "no array `images`"),
-        ({"images": pictures().astype(np.float32)}, r"uint8 images \(N, H, W, 3\)\. Got float32"),
-        ({"images": pictures()[..., 0]}, r"Got uint8 \(7, 32, 32\)"),
-        ({"images": pictures()[:0]}, r"Got uint8 \(0, 32, 32, 3\)"),
-        ({"images": pictures(), "labels": np.arange(6)}, r"7 whole numbers as labels\. Got int64 \(6,\)"),
-        ({"images": pictures(), "labels": np.zeros(7)}, "Got float64"),
-    ):
-        np.savez(tmp_path / "clean.npz", **arrays)
-        with pytest.raises(InputError, match=message):
-            read_source(tmp_path / "clean.npz")
 
 
 def test_a_picture_cut_short_is_named_and_the_rest_goes_on(tmp_path, folder):
@@ -435,7 +262,7 @@ def test_unreadable_places_are_refused(tmp_path, npz):
         plan_corruption(npz, tmp_path / "out", ["frost"], [5], frost=tmp_path / "empty")
     for ending in ("png", "bmp"):
         save(tmp_path / "twins" / f"a.{ending}", pictures(1)[0])
-    with pytest.raises(InputError, match="differ in the ending alone"):
+    with pytest.raises(InputError, match="differ only in their suffix"):
         plan_corruption(tmp_path / "twins", tmp_path / "out", ["fog"], [5])
 
 

@@ -1,0 +1,47 @@
+"""Noise: gaussian_noise, shot_noise, impulse_noise, speckle_noise."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.random import Generator
+
+from ctta.data.corruptions.image_ops import normal, truncate, uniform
+from ctta.data.pictures import Images
+
+
+def gaussian_noise(x: Images, generators: Sequence[Generator], std: float) -> Images:
+    """Add N(0, std) to each value."""
+    noise = normal(generators, x.shape[1:])
+    noise *= np.float32(255 * std)
+    noise += x
+    return truncate(noise)
+
+
+def shot_noise(x: Images, generators: Sequence[Generator], photons: float) -> Images:
+    """Replace each value by a photon count: Poisson(x * photons) / photons."""
+    rate = np.arange(256) * (photons / 255)
+    counts = np.empty(x.shape, np.float32)
+    for i, generator in enumerate(generators):
+        counts[i] = generator.poisson(rate[x[i]])
+    counts *= np.float32(255 / photons)
+    return truncate(counts)
+
+
+def impulse_noise(x: Images, generators: Sequence[Generator], amount: float) -> Images:
+    """Set a fraction of the values to 0 or 255, half each (salt and pepper)."""
+    draw = uniform(generators, x.shape[1:])
+    out = x.copy()
+    out[draw < np.float32(amount / 2)] = 0
+    out[draw >= np.float32(1 - amount / 2)] = 255
+    return out
+
+
+def speckle_noise(x: Images, generators: Sequence[Generator], std: float) -> Images:
+    """Add noise in proportion to the value: x + x N(0, std)."""
+    noise = normal(generators, x.shape[1:])
+    noise *= np.float32(std)
+    noise += 1
+    noise *= x
+    return truncate(noise)
