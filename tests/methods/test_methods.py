@@ -73,6 +73,18 @@ def test_every_method_file_is_listed_and_tested():
 
 
 @pytest.mark.parametrize("method", METHODS)
+def test_predict_gives_the_prediction_of_a_step(method):
+    """Before the step, or after it if the method predicts with the updated weights; without averaged augmentations."""
+    case = Case(METHODS[method], "image_bn")
+    adapter, (x, other) = case.adapter(**({"gate": 0.0} if case.has("gate") else {})), case.stream(2)
+    adapter(other)
+    before = adapter.predict(x)
+    logits = adapter(x)
+    after = METHODS[method].traits.answers == "after"
+    torch.testing.assert_close(logits, adapter.predict(x) if after else before)
+
+
+@pytest.mark.parametrize("method", METHODS)
 def test_every_setting_is_described_in_a_sentence(method):
     for name, _, _, sentence in METHODS[method].config_type.describe():
         assert sentence.endswith((".", "in the paper)")), (name, sentence)
