@@ -297,7 +297,7 @@ CAUGHT = [
     (NeedsTwo, contract.check_one_sample, "logits that are not finite"),
     (LearnsAnything, contract.check_skips_non_finite, "was not skipped"),
     (TakesTheDefaultPrecision, contract.check_default_dtype, "the default dtype changes the predictions"),
-    (ReadsOften, contract.check_one_synchronisation, "read the device more than 1x"),
+    (ReadsOften, contract.check_one_synchronisation, "batch 1 waited for the device 2x"),
 ]
 
 
