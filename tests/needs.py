@@ -1,4 +1,4 @@
-"""What some tests need and not every machine has: the real data, a browser, Ray."""
+"""Things that some tests need and not every machine has: the real data, a browser, Ray."""
 
 from __future__ import annotations
 
@@ -12,5 +12,5 @@ DATA = Path(os.environ.get("CTTA_DATA", Path(__file__).parents[2] / "shared" / "
 
 
 def missing(what: str) -> NoReturn:
-    """Skip the test; fail where all that can be installed has to be there."""
+    """Skip the test, or fail it if CTTA_REQUIRE_ALL is set."""
     (pytest.fail if os.environ.get("CTTA_REQUIRE_ALL") else pytest.skip)(what)

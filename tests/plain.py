@@ -1,4 +1,4 @@
-"""Plain torch, as the field's public code is written: what methods are compared with."""
+"""Plain torch, as the field's public code is written, for comparison with our methods."""
 
 from __future__ import annotations
 

@@ -23,14 +23,14 @@ def network() -> nn.Module:
 
 
 def without_norm() -> nn.Module:
-    """A network in which methods that learn norm layers find none."""
+    """A network without norm layers."""
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 10))
 
 
 class Waits(nn.Module):
-    """Takes its time without taking the processor's, so that something can happen to whoever runs it."""
+    """Waits without using the processor, so that a test can interrupt whatever runs it."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Small trees of pictures in the public layouts."""
+"""Small folders of pictures in the public layouts."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ WNIDS = (wnids()[1], wnids()[7], wnids()[999])
 
 
 def picture(seed, height=224, width=224):
-    """Smooth noise, so that JPEG keeps it and no two are alike."""
+    """Make a picture of smooth noise, which JPEG keeps; each seed gives another one."""
     coarse = np.random.default_rng(seed).integers(0, 256, (7, 7, 3), dtype=np.uint8)
     return Image.fromarray(coarse).resize((width, height), Image.Resampling.BICUBIC)
 
 
 def write_classes(root, classes=WNIDS, each=4, size=(224, 224), suffix=".JPEG", offset=0):
-    """<root>/<class>/<class>_<i>.JPEG"""
+    """Write <root>/<class>/<class>_<i>.JPEG."""
     for c, name in enumerate(classes):
         (root / name).mkdir(parents=True, exist_ok=True)
         for i in range(each):

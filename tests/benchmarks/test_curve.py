@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 
-from benchmarks import curve
+from benchmarks import curve, methods
 from ctta.testing.networks import make_batch, make_network
 
 
 def test_the_curve_puts_errors_beside_times(tmp_path, monkeypatch):
     network, x = make_network("image_bn").eval(), make_batch("image_bn", 8, 0)
+    monkeypatch.setattr(curve, "measure", partial(methods.measure, patience=0))
     monkeypatch.setattr(curve, "random_model", lambda name: network)
     monkeypatch.setattr(curve, "random_batch", lambda shape: x)
     table = tmp_path / "errors.csv"

@@ -26,10 +26,10 @@ def test_contrast_loss_leaves_the_same_label_out():
     query, key = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.6, 0.8]])
     queue = torch.tensor([[0.0, 1.0], [1.0, 0.0]])
     same = torch.tensor([[False, True]])
-    # .6 for the key, 0 for the one entry that counts, at temperature .5.
+    # 0.6 for the key, 0 for the one entry that counts, at temperature 0.5.
     assert contrast_loss(query, key, queue, same, 0.5).item() == pytest.approx(math.log(1 + math.exp(-1.2)))
     assert contrast_loss(query, key, queue, ~same, 0.5).item() == pytest.approx(math.log(1 + math.exp(0.8)))
-    assert contrast_loss(query, key, queue, same | True, 0.5).item() == 0  # nothing to be unlike
+    assert contrast_loss(query, key, queue, same | True, 0.5).item() == 0  # no negatives are left
 
 
 def test_diversity_loss_is_lowest_for_a_uniform_mean():
@@ -53,9 +53,9 @@ def hooked(network):
 
 
 def test_against_plain_torch():
-    """Without views, as released: training mode learns, evaluation mode answers."""
+    """Without augmentation, as released: training mode to learn, evaluation mode to predict."""
     network = make_network("image_bn")
-    with torch.no_grad():  # so that all classes are answered
+    with torch.no_grad():  # so that all classes are predicted
         network.head.bias -= network.eval()(make_batch("image_bn", 64, 0)).mean(0)
     student, key = hooked(network), hooked(network)
     adapter = AdaContrast(
@@ -101,7 +101,7 @@ def test_against_plain_torch():
         step = adapter.step(x)
         torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(step.logits, expected, atol=1e-4, rtol=1e-3)
-    assert refinements  # neighbours have changed a label, or nothing was shown
+    assert refinements  # otherwise the neighbours never changed a label
     torch.testing.assert_close(adapter.student.bn1.running_var, student.bn1.running_var, atol=1e-5, rtol=1e-4)
     assert adapter.seen == 54
 

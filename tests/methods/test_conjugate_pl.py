@@ -13,14 +13,14 @@ from plain import make_decisive, norm_weights, with_batch_statistics
 
 
 def solved(probability, epsilon):
-    """The system as the paper has it."""
+    """Solve the linear system of the paper."""
     eye = torch.eye(probability.shape[1], dtype=probability.dtype)
     outer = probability[:, :, None] * probability[:, None, :]
     return torch.linalg.solve(eye + epsilon * torch.diag_embed(probability) - epsilon * outer, probability)
 
 
 def test_the_label_by_hand():
-    # p = (.5, .25, .25), eps = 2: p / (1 + 2 p) = (1/4, 1/6, 1/6), which sums to 7/12.
+    # p = (0.5, 0.25, 0.25), eps = 2: p / (1 + 2 p) = (1/4, 1/6, 1/6), which sums to 7/12.
     label = conjugate_label(torch.tensor([[0.5, 0.25, 0.25]]), 2.0)
     torch.testing.assert_close(label, torch.tensor([[3 / 7, 2 / 7, 2 / 7]]))
 
@@ -32,8 +32,8 @@ def test_the_closed_form_solves_the_system(epsilon):
 
 
 def test_the_loss_by_hand():
-    # p = (3/4, 1/4), eps = 4: p / (1 + 4 p) = (3/16, 1/8), y = (.6, .4); logsumexp = ln 4, h = (ln 3, 0).
-    # ln 4 - (.6 ln 3 - 4 (.6 x .25 + .4 x .75)) = ln 4 - .6 ln 3 + 1.8
+    # p = (3/4, 1/4), eps = 4: p / (1 + 4 p) = (3/16, 1/8), y = (0.6, 0.4); logsumexp = ln 4, h = (ln 3, 0).
+    # ln 4 - (0.6 ln 3 - 4 (0.6 x 0.25 + 0.4 x 0.75)) = ln 4 - 0.6 ln 3 + 1.8
     logits = torch.tensor([[3.0, 1.0]]).log()
     torch.testing.assert_close(
         conjugate_loss(logits, 4.0), torch.tensor([4.0]).log() - 0.6 * torch.tensor(3.0).log() + 1.8

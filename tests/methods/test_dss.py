@@ -20,12 +20,12 @@ def close(found, expected):
 
 
 def test_eq1_dynamic_threshold():
-    # .9 x .5 + .1 x (.8 + .4)/2 = .45 + .06
+    # 0.9 x 0.5 + 0.1 x (0.8 + 0.4)/2 = 0.45 + 0.06
     close(dss.dynamic_threshold(tensor(0.5), tensor([0.8, 0.4]), 0.9), 0.51)
 
 
 def test_threshold_at_a_domain_start():
-    # (.6 + 1/4)/2
+    # (0.6 + 1/4)/2
     close(dss.domain_start(tensor(0.6), 4), 0.425)
 
 
@@ -33,12 +33,12 @@ CONFIDENCE, LABEL = tensor([0.9, 0.6, 0.5]), tensor([0, 0, 2])
 
 
 def test_eq3_class_confidence_as_printed():
-    # class 0: (.9 + .6)/3, class 1: nothing, class 2: .5/3
+    # class 0: (0.9 + 0.6)/3, class 1: nothing, class 2: 0.5/3
     close(dss.class_confidence(CONFIDENCE, LABEL, 3, average=False), [0.5, 0.0, 0.5 / 3])
 
 
 def test_eq3_class_confidence_averaged():
-    # class 0: (.9 + .6)/2, class 1: nothing, class 2: .5/1
+    # class 0: (0.9 + 0.6)/2, class 1: nothing, class 2: 0.5/1
     close(dss.class_confidence(CONFIDENCE, LABEL, 3, average=True), [0.75, 0.0, 0.5])
 
 
@@ -51,9 +51,9 @@ def test_eq4_class_threshold():
 
 
 def test_eq5_sharpen():
-    # exponent 1/.5 = 2: .64, .04 over .68
+    # exponent 1/0.5 = 2: 0.64, 0.04 over 0.68
     close(dss.sharpen(tensor([[0.8, 0.2]]), 0.5), [[0.64 / 0.68, 0.04 / 0.68]])
-    # as printed, exponent .5: sqrt .64 = .8, sqrt .36 = .6 over 1.4
+    # as printed, exponent 0.5: sqrt 0.64 = 0.8, sqrt 0.36 = 0.6 over 1.4
     close(dss.sharpen(tensor([[0.64, 0.36]]), 0.5, literal=True), [[0.8 / 1.4, 0.6 / 1.4]])
 
 
@@ -90,8 +90,8 @@ def adapter(**fields):
 
 
 def test_selection_by_hand():
-    # C = 5, pi starts at .2; pi <- .9 x .2 + .1 x (.9 + .6 + .35)/3 = .18 + .0616667 = .2416667.
-    # delta (sum) = [1.5, 0, .35]/3, tau = [1, 0, .2333]; thresholds .2417, 0, .0564: all pass.
+    # C = 5, pi starts at 0.2; pi <- 0.9 x 0.2 + 0.1 x (0.9 + 0.6 + 0.35)/3 = 0.18 + 0.0616667 = 0.2416667.
+    # delta (sum) = [1.5, 0, 0.35]/3, tau = [1, 0, 0.2333]; thresholds 0.2417, 0, 0.0564: all pass.
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
     method = adapter(threshold="dynamic")
     confidence, selected = method.select(pseudo)
@@ -101,7 +101,7 @@ def test_selection_by_hand():
 
 
 def test_selection_with_a_high_threshold():
-    # pi = .9 x .8 + .1 x .6166667 = .7816667; tau = [1, 0, .2333] -> .7817 for class 0, .1824 for class 2.
+    # pi = 0.9 x 0.8 + 0.1 x 0.6166667 = 0.7816667; tau = [1, 0, 0.2333] -> 0.7817 for class 0, 0.1824 for class 2.
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
     method = adapter()
     method.threshold.fill_(0.8)
@@ -117,7 +117,7 @@ def test_fixed_threshold_knows_no_classes():
 def test_running_class_confidence_remembers_classes_that_are_absent():
     method = adapter(delta="running", lambda_=0.5)
     method.select(tensor([[0.8, 0.2, 0, 0, 0]]))
-    close(method.class_average, [0.5, 0.2, 0.2, 0.2, 0.2])  # (.2 + .8)/2 for class 0, the others wait
+    close(method.class_average, [0.5, 0.2, 0.2, 0.2, 0.2])  # (0.2 + 0.8)/2 for class 0, the others wait
     method.select(tensor([[0.4, 0.6, 0, 0, 0]]))
     close(method.class_average, [0.5, 0.4, 0.2, 0.2, 0.2])
 

@@ -23,7 +23,7 @@ def test_forgetting_by_hand():
         [torch.tensor([1.0, 2.0]), torch.tensor([3.0])],
         [torch.tensor([0.0, 2.0]), torch.tensor([1.0])],
     )
-    # 3 (1 - 0)^2 + 5 (2 - 2)^2 + .5 (3 - 1)^2
+    # 3 (1 - 0)^2 + 5 (2 - 2)^2 + 0.5 (3 - 1)^2
     assert forgetting(parameters, source, torch.tensor([3.0, 5.0, 0.5])).item() == 5.0
 
 

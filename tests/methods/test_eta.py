@@ -27,7 +27,7 @@ def test_the_weight_by_hand():
 
 
 def test_what_is_unlike_the_average_by_hand():
-    # cos((.6, .8), (1, 0)) = .6 and cos((.6, .8), (0, 1)) = .8; the comparison is strict
+    # cos((0.6, 0.8), (1, 0)) = 0.6 and cos((0.6, 0.8), (0, 1)) = 0.8; the comparison is strict
     average, probability = torch.tensor([0.6, 0.8]), torch.eye(2)
     assert unlike(average, probability, 0.7).tolist() == [True, False]
     assert unlike(average, probability, 0.9).tolist() == [True, True]

@@ -55,7 +55,7 @@ def test_an_unsure_sample_follows_its_neighbours():
 
 
 def reference(features, logits, affinity, k):
-    """The released procedure with a loop that stops, in double precision."""
+    """The released procedure in double precision, with a loop that stops early."""
     features = features / np.linalg.norm(features, axis=1, keepdims=True)
     n = len(features)
     distance = np.array([[np.linalg.norm(a - b) for b in features] for a in features])
@@ -99,9 +99,9 @@ def test_against_a_plain_reference(kind, affinity):
         expected, iterations = reference(seen["features"].numpy(), logits.numpy(), affinity, 3)
         stopped.append(iterations)
         torch.testing.assert_close(adapter(x).exp(), torch.from_numpy(expected), atol=1e-10, rtol=0)
-    assert min(stopped) < 100  # early stopping was at work
+    assert min(stopped) < 100  # otherwise it never stopped early
 
 
-def test_the_answer_is_log_probabilities():
+def test_the_prediction_is_log_probabilities():
     logits = LAME(make_network("image_gn"))(make_stream("image_gn")[0])
     torch.testing.assert_close(logits.exp().sum(1), torch.ones(8))

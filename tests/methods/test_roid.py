@@ -36,19 +36,19 @@ def test_sample_weight():
 
 
 def test_likelihood_ratio():
-    # p = (.8, .2): -.8 log 4 - .2 log .25, but for the 1e-5 inside the logarithm.
+    # p = (0.8, 0.2): -0.8 log 4 - 0.2 log 0.25, but for the 1e-5 inside the logarithm.
     logits = torch.tensor([[math.log(0.8), math.log(0.2)]], dtype=torch.float64)
     assert likelihood_ratio(logits).item() == pytest.approx(-0.6 * math.log(4), abs=1e-4)
-    # Saturated: p is clipped at .99, so the largest possible value counts, -.99 log 99.
+    # Saturated: p is clipped at 0.99, so the largest possible value counts, -0.99 log 99.
     sure = likelihood_ratio(torch.tensor([[500.0, 0.0]], dtype=torch.float64))
     assert sure.item() == pytest.approx(-0.99 * math.log(99 + 1e-5))
 
 
 def test_smoothed_prior():
-    # Two samples, three classes, mean probability (.5, .25, .25): g = (1/2) / .5 = 1, so (p + 1) / 4.
+    # Two samples, three classes, mean probability (0.5, 0.25, 0.25): g = (1/2) / 0.5 = 1, so (p + 1) / 4.
     p = torch.tensor([[0.6, 0.3, 0.1], [0.4, 0.2, 0.4]], dtype=torch.float64)
     assert smoothed_prior(p.log()).tolist() == pytest.approx([1.5 / 4, 1.25 / 4, 1.25 / 4])
-    # Four samples: 1/C is larger than 1/N, g = (1/3) / .5 = 2/3.
+    # Four samples: 1/C is larger than 1/N, g = (1/3) / 0.5 = 2/3.
     assert smoothed_prior(p.repeat(2, 1).log()).tolist() == pytest.approx(
         [(0.5 + 2 / 3) / 3, (0.25 + 2 / 3) / 3, (0.25 + 2 / 3) / 3]
     )
@@ -98,9 +98,9 @@ def test_against_plain_torch(preset):
                 new.copy_(0.99 * new + 0.01 * old)
             prior = p.mean(0)
             smooth = max(1 / 12, 1 / 5) / prior.max()
-            answer = z * (prior + smooth) / (1 + 5 * smooth)
+            expected = z * (prior + smooth) / (1 + 5 * smooth)
         step = adapter.step(x)
-        torch.testing.assert_close(step.logits, answer, atol=1e-5, rtol=1e-4)
+        torch.testing.assert_close(step.logits, expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-5, rtol=1e-4)
         assert step.samples["selected"].tolist() == keep.tolist()
         assert step.info["forwards"] == pytest.approx(1 + keep.sum().item() / 12)
@@ -109,7 +109,7 @@ def test_against_plain_torch(preset):
 
 
 def test_batches_of_equal_samples():
-    """One class, one diversity, one confidence: all samples are kept with weight 1, and nothing is lost to 0 / 0."""
+    """All samples are kept with weight 1, and there is no 0 / 0."""
     adapter = ROID(make_network("image_bn"))
     x = make_batch("image_bn", 1, 0).expand(6, -1, -1, -1).contiguous()
     step = adapter.step(x)
@@ -119,7 +119,7 @@ def test_batches_of_equal_samples():
 
 
 class FlatNorm(nn.Module):
-    """Normalises features without positions, which a batch of one cannot do."""
+    """Normalises features without positions, which fails on a batch of one."""
 
     def __init__(self):
         super().__init__()

@@ -18,7 +18,7 @@ BATCHES = [make_batch("image_bn", 16, seed) for seed in range(10)]
 
 
 def test_the_ascent_by_hand():
-    # |(3, 0, 4)| = 5 over both tensors; rho = .05 makes the step (.03, 0, .04)
+    # |(3, 0, 4)| = 5 over both tensors; rho = 0.05 makes the step (0.03, 0, 0.04)
     first, second = ascent([torch.tensor([3.0, 0.0]), torch.tensor([4.0])], 0.05)
     torch.testing.assert_close(first, torch.tensor([0.03, 0.0]))
     torch.testing.assert_close(second, torch.tensor([0.04]))
@@ -31,7 +31,7 @@ def test_the_average_by_hand():
 
 
 def plain_sar(network, batches, *, limit, recover, rate):
-    """The method as its authors tell it, momentum by hand."""
+    """SAR as its authors describe it, with momentum by hand."""
     start = with_batch_statistics(network)
     model = with_batch_statistics(network)
     learned = norm_weights(model)

@@ -1,4 +1,4 @@
-"""What methods declare, counted for real: passes through networks and calls of the autograd engine."""
+"""The traits that methods declare, against counts of network passes and calls of the autograd engine."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ctta import METHODS
 from ctta.testing.networks import ImageBN
 
 COUNTS: Counter[str] = Counter()
-PARTIAL = ("roid",)  # the view of the samples kept alone is part of a pass
+PARTIAL = ("roid",)  # it augments only the samples it keeps, a part of a pass
 
 
 class Counted(nn.Module):
-    """A CIFAR-size network that counts its images; it is sure of bright ones, so that gates open and close."""
+    """A CIFAR-size network that counts its images; it is sure of bright ones, so that thresholds are crossed."""
 
     def __init__(self):
         super().__init__()
@@ -48,7 +48,7 @@ def test_passes_are_as_declared(name):
     dark, bright = torch.rand(2, 4, 3, 32, 32, generator=generator) * 0.4 + torch.tensor([0.0, 0.6]).view(2, 1, 1, 1, 1)
     adapter = METHODS[name](Counted(), preset="cifar10")
     adapter.prepare([(dark, torch.arange(4)), (bright, torch.arange(4))])
-    adapter.step(dark)  # the first views come with a trial of how they may go, which counts for nobody
+    adapter.step(dark)  # the first augmentations come with a trial pass, which is not counted
     forwards, backwards = [], []
     for x in (dark, bright, dark, bright):
         COUNTS.clear()
@@ -71,7 +71,7 @@ def test_every_method_declares_its_own(kind):
 
 @pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)
 def test_what_learns_is_as_declared(kind):
-    """Nothing, norm parameters or all of them, as the first word says."""
+    """Nothing, norm parameters or all parameters, by the first word of `learns`."""
     adapter = kind(ImageBN(), preset="cifar10")
     norm = {"bn1.weight", "bn1.bias", "bn2.weight", "bn2.bias"}
     learned = {id(parameter) for parameter in adapter.trained}

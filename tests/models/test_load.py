@@ -16,7 +16,7 @@ from torch import nn
 import ctta
 import tiny
 from ctta.base.errors import ConfigError, ModelError
-from ctta.models import MODELS, load
+from ctta.models import MODELS, load, weights_hash
 from ctta.models.weights import sha256
 from needs import DATA
 from saved_weights import State, prefixed, same

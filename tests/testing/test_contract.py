@@ -298,7 +298,7 @@ CAUGHT = [
     (NeedsTwo, contract.check_one_sample, "logits that are not finite"),
     (LearnsAnything, contract.check_skips_non_finite, "was not skipped"),
     (TakesTheDefaultPrecision, contract.check_default_dtype, "the default dtype changes the predictions"),
-    (ReadsOften, contract.check_one_synchronisation, "read the device more than once"),
+    (ReadsOften, contract.check_one_synchronisation, "batch 0 waited for the device 2x"),
 ]
 
 

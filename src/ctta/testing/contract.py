@@ -424,7 +424,8 @@ def check_one_synchronisation(case: Case) -> None:
     for number, x in enumerate(case.stream(3)):
         OnDevice.reads.clear()
         adapter.step(x.as_subclass(OnDevice))
-        assert len(OnDevice.reads) <= 1, f"batch {number} read the device more than once: {OnDevice.reads}"
+        waits = len(OnDevice.reads)
+        assert waits <= 1, f"batch {number} waited for the device {waits}x: {OnDevice.reads}"
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = (
