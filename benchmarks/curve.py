@@ -28,8 +28,8 @@ from benchmarks.methods import (
     reference_subject,
 )
 from ctta import DSS, Execution
+from ctta.running.environment import environment
 from ctta.running.memory import keep_freed
-from ctta.running.runner import environment
 
 RESULTS = Path("results")
 OUT = Path("runs/bench")

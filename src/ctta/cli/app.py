@@ -1,16 +1,13 @@
-"""The command line: thin verbs over the library. Exit codes: 0 done, 1 some cells failed, 2 to mend, 130 stopped."""
+"""The command line: thin verbs over the library. Exit codes: 0 done, 1 some runs failed, 2 to fix, 130 stopped."""
 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import closing
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from functools import partial
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated, Any
@@ -52,8 +49,10 @@ from ctta.report.tables import errors as tables
 from ctta.report.tables import paper as comparisons
 from ctta.report.tables import summary
 from ctta.report.tables import sweep as overview
-from ctta.running import engines, runner
+from ctta.running import engines
 from ctta.running.adapt_folder import plan_adaptation
+from ctta.running.run import run as run_experiment
+from ctta.running.run import run_folders
 from ctta.training import learner as trainer
 
 app = typer.Typer(
@@ -91,7 +90,7 @@ def demo(
         shutil.rmtree(out)
     with as_file(files("ctta.assets").joinpath(f"{name}.yaml")) as path:
         experiment = experiments.load(path, change or [])
-    _execute(experiment, RunFolder(out), quiet=quiet, as_json=as_json, every=30.0)
+    _run(experiment, out, engines.Inline(), quiet=quiet, as_json=as_json)
 
 
 @app.command(
@@ -122,33 +121,15 @@ def run(
     if engine != "ray" and address != "auto":
         raise ConfigError("--address is that of a Ray cluster. Add --engine ray, or leave it out.")
     values = experiments.read_yaml(experiment, change or [])
-    command = shlex.join(["ctta", *sys.argv[1:]])
+    what: Experiment | sweep.Sweep
     if "grid" in values:
-        swept = sweep.make(values, experiment.stem, command)
-        folder = SweepFolder(out or Path("runs") / swept.head.name)
-        folder.write(swept.head)
-        runs = [(one, folder.point(slug)) for slug, one in swept.experiments.items()]
-        path, show = folder.path, partial(_show_sweep, folder, as_json=as_json)
+        what = sweep.make(values, experiment.stem, shlex.join(["ctta", *sys.argv[1:]]))
+        name = what.head.name
     else:
-        loaded = experiments.make(values, name=experiment.stem)
-        single = RunFolder(out or Path("runs") / loaded.name)
-        if SweepFolder(single.path).is_one():
-            raise StateError(f"{single.path} holds a sweep, and this is a single experiment. Give another --out.")
-        runs, path, show = [(loaded, single)], single.path, partial(_show, single, as_json=as_json)
-        if engine is None:
-            _execute(loaded, single, quiet=quiet, as_json=as_json, every=checkpoint_seconds, track=track)
-            return
-    start = _engine(engine, workers, threads, address, checkpoint_seconds)
-    tracking = [_tracking(folder, track) for _, folder in runs]
-    failures = _work_off(runs, start, path, command, threads if engine else None, quiet or as_json, tracking)
-    show()
-    for one in tracking:
-        one.finish()
-        if not (quiet or as_json):
-            _say_where(one)
-    if failures:
-        _tell(failures)
-        raise typer.Exit(1)
+        what = experiments.make(values, name=experiment.stem)
+        name = what.name
+    chosen = _engine(engine, workers, threads, address, checkpoint_seconds)
+    _run(what, out or Path("runs") / name, chosen, quiet=quiet, as_json=as_json, track=track)
 
 
 @app.command(epilog="Example:  ctta report runs/demo")
@@ -240,7 +221,7 @@ def adapt(
         raise typer.Exit(130) from None
     assert summary is not None
     lines = [*summary.describe(), f"Predictions: {out}"]
-    lines += [f"Report: {summary.page.resolve().as_uri()}"] if summary.page else []
+    lines += [f"Report: {reports.write(RunFolder(report)).resolve().as_uri()}"] if report else []
     for line in lines:
         Console().print(line, soft_wrap=True, highlight=False, markup=False)
 
@@ -376,32 +357,45 @@ def main() -> None:
         sys.exit(2)
 
 
-def _execute(
-    experiment: Experiment, folder: RunFolder, *, quiet: bool, as_json: bool, every: float, track: str = ""
+def _run(
+    what: Experiment | sweep.Sweep,
+    path: Path,
+    engine: engines.Engine,
+    *,
+    quiet: bool,
+    as_json: bool,
+    track: str = "",
 ) -> None:
-    console = Console(stderr=True)
-    quiet = quiet or as_json
-    tracking = _tracking(folder, track)
-    command = shlex.join(["ctta", *sys.argv[1:]])
-    worked = False
+    """Run all that is not complete under one bar, and show the result; exit code 1 if something failed."""
+    console, quiet = Console(stderr=True), quiet or as_json
+    tracking = [_tracking(folder, track) for _, folder in run_folders(what, path)]
+    status = None
     try:
         with _bar(console, quiet) as bar:
-            task = bar.add_task("starting", total=None)
-            for state in runner.execute(experiment, folder, checkpoint_seconds=every, command=command):
-                worked = True
-                what = f"{state.cell.label}: {state.record.domain}"
-                bar.update(task, completed=state.done, total=state.total, description=what)
-                tracking.follow()
+            task = bar.add_task("opening", total=None)
+            for status in run_experiment(what, path, engine, command=shlex.join(["ctta", *sys.argv[1:]])):
+                at = f"{status.over}/{status.jobs} runs" if status.opened == status.folders else "opening"
+                if status.last and status.last.domain:
+                    at += f" {status.last.job.cell.label}: {status.last.domain}"
+                bar.update(task, completed=status.done, total=status.batches, description=f"{at:.40}")
+                for one in tracking if status.last else ():
+                    one.follow()
     except KeyboardInterrupt:
-        tracking.close()
-        console.print(f"\nStopped. What was done is kept in {folder.path}; the same command goes on from there.")
+        for one in tracking:
+            one.close()
+        console.print(f"\nStopped. What was done is kept in {path}; the same command goes on from there.")
         raise typer.Exit(130) from None
-    if not worked and not quiet:
-        console.print(f"All of it was done before, in {folder.path}.")
-    _show(folder, as_json=as_json)
-    tracking.finish()
-    if not quiet:
-        _say_where(tracking)
+    assert status is not None
+    if not status.jobs and not quiet:
+        console.print(f"All of it was done before, in {path}.")
+    report(path, as_json)
+    for one in tracking:
+        one.finish()
+        if not quiet:
+            _say_where(one)
+    if status.failures:
+        _tell(status.failures)
+        raise typer.Exit(1)
 
 
 def _tracking(folder: RunFolder, to: str) -> trackers.Tracking:
@@ -413,49 +407,10 @@ def _say_where(tracking: trackers.Tracking) -> None:
         Console().print(f"Tracked: {command}", soft_wrap=True, highlight=False, markup=False)
 
 
-def _engine(
-    name: str | None, workers: int | None, threads: int, address: str, every: float
-) -> Callable[[Sequence[engines.Job]], engines.Events]:
-    if name is None:
-        return partial(engines.here, checkpoint_seconds=every)
+def _engine(name: str | None, workers: int | None, threads: int, address: str, every: float) -> engines.Engine:
     if name == "ray":
-        return partial(engines.on_ray, address=address, workers=workers, threads=threads, checkpoint_seconds=every)
-    most = workers or max(1, (os.cpu_count() or 1) // threads)
-    return partial(engines.local, workers=most, threads=threads, checkpoint_seconds=every)
-
-
-def _work_off(
-    runs: Sequence[tuple[Experiment, RunFolder]],
-    start: Callable[[Sequence[engines.Job]], engines.Events],
-    path: Path,
-    command: str,
-    threads: int | None,
-    quiet: bool,
-    tracking: Sequence[trackers.Tracking],
-) -> list[engines.Event]:
-    """All cells of all runs under one bar; what failed, if anything did."""
-    console, state = Console(stderr=True), None
-    try:
-        with _bar(console, quiet) as bar:
-            task = bar.add_task("opening", total=len(runs))
-            plan = engines.plan(runs, command, threads, lambda count: bar.update(task, completed=count))
-            bar.reset(task, total=plan.batches, completed=plan.done, description="starting")
-            with closing(start(plan.jobs)) as events:
-                for state in engines.follow(plan, events):
-                    at = f"{state.over}/{len(plan.jobs)} cells"
-                    if state.last and state.last.domain:
-                        at += f" {state.last.job.cell.label}: {state.last.domain}"
-                    bar.update(task, completed=state.batches, description=f"{at:.40}")
-                    for one in tracking:
-                        one.follow()
-    except KeyboardInterrupt:
-        for one in tracking:
-            one.close()
-        console.print(f"\nStopped. What was done is kept in {path}; the same command goes on from there.")
-        raise typer.Exit(130) from None
-    if state is None and not quiet:
-        console.print(f"All of it was done before, in {path}.")
-    return state.failures if state else []
+        return engines.RayCluster(address, workers, threads, every)
+    return engines.Inline(every) if name is None else engines.Processes(workers, threads, every)
 
 
 def _tell(failures: Sequence[engines.Event]) -> None:
@@ -464,7 +419,7 @@ def _tell(failures: Sequence[engines.Event]) -> None:
         where = f"{event.job.cell.cell} in {event.job.folder}"
         console.print(f"[bold red]failed[/] {_escape(where)}", highlight=False, soft_wrap=True)
         console.print(event.error, highlight=False, soft_wrap=True, markup=False)
-    count = f"{len(failures)} cell{'s' if len(failures) > 1 else ''} failed"
+    count = f"{len(failures)} run{'s' if len(failures) > 1 else ''} failed"
     console.print(f"{count}; the others are kept. The same command tries again.", soft_wrap=True)
 
 

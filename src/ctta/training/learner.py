@@ -49,7 +49,6 @@ from ctta.data.datasets import problems as data_problems
 from ctta.data.stream import Domain, Rows, Stream, to_tensor
 from ctta.experiments.experiment import Model, read_yaml
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
-from ctta.running.memory import keep_freed
 from ctta.training.augment import augment, draw_points
 
 MEASURED = 5000  # samples that mean and standard deviation are read off
@@ -208,7 +207,6 @@ def train(
     if out.exists():
         raise StateError(f"{out} is there already. Say --force to train it anew, or give another name.")
     make_folder(out.parent)
-    keep_freed()
     learner = Learner(training)
     if checkpoint.is_file():
         learner.load(torch.load(checkpoint, map_location="cpu", weights_only=True), checkpoint)
