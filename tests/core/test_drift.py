@@ -16,8 +16,8 @@ from ctta.core.drift import Detector
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
-from ctta.running.runner import execute
 from networks import make_network
+from run_folders import execute
 
 PARTS = (("fog", 25), ("snow", 20), ("fog", 10), ("fog", 10))  # domains and their sizes
 

@@ -13,7 +13,7 @@ from torch import nn
 from typer.testing import CliRunner
 
 import tiny
-from ctta import InputError, StateError
+from ctta import CttaError, InputError, StateError
 from ctta.cli.app import app
 from ctta.data.corruptions import PAPER
 from ctta.data.dataset import Data
@@ -24,8 +24,8 @@ from ctta.experiments.source_check import Expected, SourceError, expected, measu
 from ctta.models import identify, weights_hash
 from ctta.records.run_folder import RunFolder
 from ctta.report.tables import errors as tables
-from ctta.running.runner import execute
 from needs import DATA
+from run_folders import execute
 from trees import truncate, write_classes
 
 SPEC = {
@@ -179,7 +179,7 @@ def test_a_run_keeps_what_came_before_a_bad_picture(tmp_path):
     next(running)
     running.close()
     bad.write_bytes(b"x" * bad.stat().st_size)  # of the same length, so it is still the same experiment
-    with pytest.raises(InputError, match=bad.name):
+    with pytest.raises(CttaError, match=bad.name):
         run(spec, folder.path)
     assert [record.step for record in folder.records("source-s0")] == [0, 1, 2, 3]
 

@@ -18,7 +18,8 @@ from ctta.data.stored import StoredDomain
 from ctta.experiments import experiment as experiments
 from ctta.experiments.clean_probe import CleanSamples, Measure
 from ctta.records.run_folder import RunFolder
-from ctta.running.runner import evaluate, execute
+from ctta.running.runner import evaluate
+from run_folders import execute
 
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog"], "images": 60, "batch": 20},
@@ -126,7 +127,7 @@ def test_counts_are_the_adapters_own_answers():
     images, labels = clean.domain.load(np.arange(40))
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     halves = [torch.arange(0, 40, 2), torch.arange(1, 40, 2)]
-    for ask, counted in ((adapter.predict, last.clean[1]), (adapter.source, last.clean[2])):
+    for ask, counted in ((adapter.predict, last.record.clean[1]), (adapter.source, last.record.clean[2])):
         wrong = sum(int((ask(x[half]).argmax(1).numpy() != labels[half.numpy()]).sum()) for half in halves)
         assert wrong == counted
 

@@ -20,7 +20,7 @@ from ctta.records.run_folder import RunFolder
 from ctta.report import render
 from ctta.report.tables import paper as comparison
 from ctta.report.tables.errors import build
-from ctta.running.runner import execute
+from run_folders import execute
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "paper"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if not path.stem.startswith("train_"))
@@ -95,7 +95,7 @@ def test_a_file_runs_on_the_embedded_data(path, tmp_path):
         drawn = re.search(r'id="data">(.*?)</script>', render(folder), re.DOTALL)
         series = json.loads(drawn[1])["charts"]["threshold-0"]["series"]
         for line in series:
-            assert line["values"] == [step.record.info[line["label"]] for step in steps]
+            assert line["values"] == [record.info[line["label"]] for record in folder.records(steps[0].job.cell.cell)]
         assert [line["label"] for line in series] == ["confidence", "threshold"]
 
 

@@ -15,7 +15,7 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -126,31 +126,23 @@ class PredictionTable:
 
     def finish(self) -> list[PredictionRow]:
         """Write the batches at the end of which nothing could be read."""
-        return self._lines(len(self._stream), ())
+        return self._lines(len(self._stream), iter(()))
 
-    def _lines(self, end: int, predictions: Iterable[tuple[int, float, int | None, int]]) -> list[PredictionRow]:
-        samples, made, remaining = self._stream.samples, list[PredictionRow](), iter(predictions)
+    def _lines(self, end: int, predictions: Iterator[tuple[int, float, int | None, int]]) -> list[PredictionRow]:
+        samples, names, made = self._stream.samples, self._classes, list[PredictionRow]()
         for batch in range(self._written, end):
             for row in self._stream.rows(batch).tolist():
                 line = PredictionRow(samples.names[row], batch=batch, error=samples.unread.get(row, ""))
-                made.append(line if line.error else self._filled(line, *next(remaining)))
+                if not line.error:
+                    prediction, confidence, selected, source = next(predictions)
+                    said, before = (names[prediction], names[source]) if names else ("", "")
+                    known = (prediction, said, round(confidence, 6), selected, source, before)
+                    line = PredictionRow(line.file, *known, batch)
+                made.append(line)
         self._written = end
         self._table.writerows(asdict(line) for line in made)
         self._file.flush()
         return made
-
-    def _filled(
-        self, line: PredictionRow, prediction: int, confidence: float, selected: int | None, source: int
-    ) -> PredictionRow:
-        return replace(
-            line,
-            prediction=prediction,
-            name=self._classes[prediction] if self._classes else "",
-            confidence=round(confidence, 6),
-            selected=selected,
-            source_prediction=source,
-            source_name=self._classes[source] if self._classes else "",
-        )
 
 
 @dataclass(frozen=True)
