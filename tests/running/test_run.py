@@ -81,6 +81,15 @@ def test_a_method_that_fails_does_not_keep_the_others_from_finishing(tmp_path, w
     assert "Source" in out
 
 
+def test_a_run_in_which_every_method_fails_ends_with_what_failed(tmp_path):
+    path = tmp_path / "spec.yaml"
+    path.write_text(json.dumps(SPEC | {"model": {"name": None, "factory": "tiny:without_norm"}, "methods": ["tent"]}))
+    code, _, err = ctta("run", path, "-o", tmp_path / "run", "-q")
+    assert code == 1, err
+    assert "TENT adapts norm layers and this model has none" in err
+    assert "Traceback" not in err
+
+
 def test_progress_never_goes_back(tmp_path, monkeypatch):
     job = Job(experiments.make(SPEC), Path("run"), Cell("a-s0", "a", "A", 0, "", {}), 10)
     events = [Event(job, 5), Event(job, 2), Event(job, 6), Event(job, 10, over=True)]
