@@ -17,7 +17,8 @@ from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
 from ctta.data.protocols import KINDS
 from ctta.models import embedded_model
-from ctta.running.runner import environment, evaluate
+from ctta.running.environment import environment
+from ctta.running.runner import evaluate
 
 OUT = Path("results/boundaries")
 BOUNDARIES = ("known", "unknown", "detected")
@@ -37,7 +38,7 @@ def compare(protocol: str, boundaries: str, seed: int, data: Data) -> dict[str, 
     stream = open_stream(data.replace(images=images), KINDS[protocol].make({"kind": protocol, **fields}))
     found = "detected" if boundaries == "detected" else "known"
     adapter = DSS(embedded_model(), preset="cifar10", seed=seed, boundaries=found, **SETTINGS)  # type: ignore[arg-type]
-    records = list(evaluate(adapter, stream, tell=boundaries == "known"))
+    records = [one.record for one in evaluate(adapter, stream, tell=boundaries == "known")]
     mean = {name: sum(record.info[name] for record in records) / len(records) for name in ("threshold", "selected")}
     return {
         "protocol": protocol,

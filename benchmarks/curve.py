@@ -29,8 +29,8 @@ from benchmarks.methods import (
 )
 from ctta import DSS
 from ctta.core.execution import FAST
+from ctta.running.environment import environment
 from ctta.running.memory import keep_freed
-from ctta.running.runner import environment
 
 RESULTS = Path("results")
 OUT = Path("runs/bench")

@@ -33,7 +33,7 @@ from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import KINDS, Drift
 from ctta.data.stream import Batch, Stream
-from ctta.running.runner import environment
+from ctta.running.environment import environment
 
 OUT = Path("results/drift.json")
 WINDOW = 3  # batches

@@ -41,8 +41,8 @@ from ctta.core.execution import FAST
 from ctta.core.teacher import MeanTeacher
 from ctta.core.views import default_views
 from ctta.models import MODELS
+from ctta.running.environment import environment
 from ctta.running.memory import PeakMemory, keep_freed
-from ctta.running.runner import environment
 
 OUT = Path("runs/bench/bench.json")
 ERRORS = Path("results/cifar10_resnet20.csv")  # of the first setting's network

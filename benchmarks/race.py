@@ -32,8 +32,8 @@ from ctta.data.datasets import open_stream
 from ctta.data.stream import Batch
 from ctta.experiments import experiment
 from ctta.experiments.build import make_adapter
+from ctta.running.environment import environment
 from ctta.running.memory import keep_freed
-from ctta.running.runner import environment
 
 PLAIN = "plain pass"
 

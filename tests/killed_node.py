@@ -1,42 +1,46 @@
 """Runs an experiment on a cluster of two nodes of this machine, and kills one half-way. A script, for a test.
 
-Prints how often a job has lost its worker.
+Prints which method runs have lost their worker, and what failed.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import sys
 from pathlib import Path
 
 from ray.cluster_utils import Cluster
 
 from ctta.experiments import experiment as experiments
-from ctta.records.run_folder import RunFolder
-from ctta.running import engines
-from ctta.running.engines.job import Losses
+from ctta.running.engines import RayCluster
+from ctta.running.engines.job import LostWorkers
+from ctta.running.run import run
+from gates import Gate
 
 lost = []
-again = Losses.again
-Losses.again = lambda self, job: lost.append(job.cell.cell) or again(self, job)
+again = LostWorkers.again
+LostWorkers.again = lambda self, job: lost.append(job.cell.cell) or again(self, job)
 
 
 def main(spec: str, out: str) -> None:
+    os.environ |= {"GATE": f"{out}.gate", "DRIVER": str(os.getpid())}  # before the nodes are started
+    gate = Gate(Path(os.environ["GATE"]))
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed = cluster.add_node(num_cpus=1)
-    plan = engines.plan([(experiments.make(json.loads(spec)), RunFolder(Path(out)))], threads=1)
     seen: set[str] = set()
+    engine = RayCluster(cluster.address, checkpoint_seconds=0.0, update_seconds=0.0)
     try:
-        events = engines.on_ray(plan.jobs, address=cluster.address, checkpoint_seconds=0.3)
-        for state in engines.follow(plan, events):
-            if not state.last.over:
-                seen.add(state.last.job.cell.cell)
-            if len(seen) == 2 and doomed is not None:  # a cell on either node, both half-way
+        for status in run(experiments.make(json.loads(spec)), out, engine):
+            if status.last is not None:
+                seen.add(status.last.job.cell.cell)
+            if len(seen) == 2 and doomed is not None:  # there is one on either node, and neither gets past the gate
                 cluster.remove_node(doomed, allow_graceful=False)
                 doomed = None
+                gate.open()
     finally:
         cluster.shutdown()
-    print(json.dumps({"lost": lost, "failures": [event.error for event in state.failures]}))
+    print(json.dumps({"lost": lost, "failures": [event.error for event in status.failures]}))
 
 
 if __name__ == "__main__":

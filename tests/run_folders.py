@@ -1,17 +1,31 @@
-"""Run folders in tests: compared, and written with given numbers of wrong predictions."""
+"""Run folders in tests: filled by a run, compared, and written with given numbers of wrong predictions."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ctta import CttaError
+from ctta.experiments.experiment import Experiment
 from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder
 from ctta.report.tables import errors as tables
+from ctta.running.engines import Event, Inline
+from ctta.running.run import run
+
+
+def execute(experiment: Experiment, folder: RunFolder, *, checkpoint_seconds: float = 30.0) -> Iterator[Event]:
+    """Run an experiment in this process; yields after every batch. A failure is raised at the end."""
+    status = None
+    for status in run(experiment, folder.path, Inline(checkpoint_seconds)):
+        if status.last is not None and not status.last.over:
+            yield status.last
+    if status.failures:
+        raise CttaError("\n".join(event.error for event in status.failures))
 
 
 def cells(folder: RunFolder) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import RunFolder
-from ctta.running.runner import execute
+from run_folders import execute
 
 
 def run(spec: Mapping[str, Any], path: Path, *, stop: int | None = None) -> RunFolder:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import torch
 from torch import nn
 
@@ -27,16 +25,3 @@ def without_norm() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return nn.Sequential(nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(48, 10))
-
-
-class Waits(nn.Module):
-    """Waits without using the processor, so that a test can interrupt whatever runs it."""
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        time.sleep(0.05)
-        return x
-
-
-def slow() -> nn.Module:
-    """The same network, but slow."""
-    return nn.Sequential(Waits(), network())

@@ -15,9 +15,9 @@ from ctta.core.drift import Detector
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
-from ctta.running.runner import execute
 from ctta.testing.contract import CHECKS, Case, OnDevice, flat_state, predictions, same, same_state
 from ctta.testing.networks import make_network
+from run_folders import execute
 
 PARTS = (("fog", 25), ("snow", 20), ("fog", 10), ("fog", 10))  # domains and their sizes
 

@@ -11,7 +11,7 @@ from safetensors.torch import save_file
 from torch import nn
 from typer.testing import CliRunner
 
-from ctta import InputError
+from ctta import CttaError, InputError
 from ctta.cli.app import app
 from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
@@ -174,7 +174,7 @@ def test_a_run_keeps_what_came_before_a_bad_picture(tmp_path):
     spec = SPEC | {"data": data, "methods": ["source"]}
     run(spec, tmp_path / "run", stop=0)
     bad.write_bytes(b"x" * bad.stat().st_size)  # of the same length, so it is still the same experiment
-    with pytest.raises(InputError, match=bad.name):
+    with pytest.raises(CttaError, match=bad.name):
         run(spec, tmp_path / "run")
     assert [record.step for record in RunFolder(tmp_path / "run").records("source-s0")] == [0, 1, 2, 3]
 

@@ -117,7 +117,7 @@ def test_counts_are_the_adapters_own_predictions():
     images, labels = clean.domain.load(np.arange(40))
     x = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 255
     halves = [torch.arange(0, 40, 2), torch.arange(1, 40, 2)]
-    for ask, counted in ((adapter.predict, last.clean[1]), (adapter.source, last.clean[2])):
+    for ask, counted in ((adapter.predict, last.record.clean[1]), (adapter.source, last.record.clean[2])):
         wrong = sum(int((ask(x[half]).argmax(1).numpy() != labels[half.numpy()]).sum()) for half in halves)
         assert wrong == counted
 

@@ -22,8 +22,8 @@ from ctta.records.run_folder import RunFolder
 from ctta.report import render
 from ctta.report.tables import paper as comparison
 from ctta.report.tables.errors import build
-from ctta.running.runner import execute
 from ctta.training import recipe
+from run_folders import execute
 
 ROOT = Path(__file__).parents[2]
 SHIPPED = sorted(path for folder in ("experiments", "src/ctta/assets") for path in (ROOT / folder).rglob("*.yaml"))
@@ -133,7 +133,7 @@ def test_a_file_runs_on_the_embedded_data(path, tmp_path):
         drawn = re.search(r'id="data">(.*?)</script>', render(folder), re.DOTALL)
         series = json.loads(drawn[1])["charts"]["threshold-0"]["series"]
         for line in series:
-            assert line["values"] == [step.record.info[line["label"]] for step in steps]
+            assert line["values"] == [record.info[line["label"]] for record in folder.records(steps[0].job.cell.cell)]
         assert [line["label"] for line in series] == ["confidence", "threshold"]
 
 

@@ -1,4 +1,4 @@
-"""A folder without labels: what is read, in which order, and what is said about it."""
+"""A folder without labels: what is predicted, in which order, and what is reported about it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from torch import nn
 from ctta import ConfigError, InputError, StateError
 from ctta.methods import METHODS
 from ctta.records.run_folder import RunFolder
-from ctta.report import render
-from ctta.running.adapt_folder import Plan, natural, open_samples, plan_adaptation, read_image
+from ctta.running.adapt_folder import AdaptationPlan, plan_adaptation
 
 FACTORY = '''
 import torch
@@ -66,12 +65,12 @@ def rows(path):
         return list(csv.DictReader(file))
 
 
-def drain(plan: Plan, *arguments, **options):
+def drain(plan: AdaptationPlan, *arguments, **options):
     *_, last = plan.run(*arguments, **options)
     return last
 
 
-def test_answers_by_hand(tmp_path, model, photos):
+def test_predictions_by_hand(tmp_path, model, photos):
     (tmp_path / "names.txt").write_text("dark\nbright\n")
     plan = plan_adaptation(model, photos, method="source", batch=4, classes=tmp_path / "names.txt")
     summary = drain(plan, tmp_path / "out" / "p.csv")
@@ -82,17 +81,17 @@ def test_answers_by_hand(tmp_path, model, photos):
     assert {row["confidence"] for row in found} == {f"{SURE:.6f}"}
     assert {row["selected"] for row in found} == {row["error"] for row in found} == {""}
     assert [row["batch"] for row in found] == list("0000111222"), "batches of nearly equal size"
-    assert (summary.answered, summary.skipped, summary.changed) == (10, 0, 0)
+    assert (summary.predicted, summary.skipped, summary.changed) == (10, 0, 0)
     assert summary.along(2) == pytest.approx([SURE, SURE])
 
 
-def test_a_method_that_selects_says_what(tmp_path, model, photos):
+def test_a_method_that_selects_reports_what(tmp_path, model, photos):
     summary = drain(plan_adaptation(model, photos, changes={"views": 1, "threshold": 0.9}), tmp_path / "p.csv")
     assert {row["selected"] for row in rows(tmp_path / "p.csv")} == {"0"}, f"{SURE} is below the threshold"
-    assert summary.answered == 10
+    assert summary.predicted == 10
 
 
-def test_a_method_can_look_for_changes_of_domain_itself(tmp_path, model, photos):
+def test_a_method_can_detect_changes_of_domain_itself(tmp_path, model, photos):
     for detect, word in ((True, "detected"), (False, "unknown")):
         plan = plan_adaptation(model, photos, method="bn_adapt", batch=5, detect=detect)
         drain(plan, tmp_path / "p.csv", tmp_path / "run", force=True)
@@ -110,7 +109,7 @@ def test_what_cannot_be_read_gets_a_line(tmp_path, model, photos):
     found = rows(tmp_path / "p.csv")
     assert [bool(row["error"]) for row in found] == [False, True, True] + [False] * 7
     assert [row["prediction"] for row in found[:4]] == ["0", "", "", "1"]
-    assert (summary.answered, summary.skipped) == (8, 2)
+    assert (summary.predicted, summary.skipped) == (8, 2)
     assert "p2.png" in " ".join(summary.describe())
     for path in photos.rglob("*.png"):
         path.write_text("")
@@ -130,19 +129,32 @@ def test_the_table_grows_batch_by_batch(tmp_path, model, photos):
         drain(plan_adaptation(model, photos), tmp_path / "p.csv")
 
 
-def test_the_page_has_no_errors_on_it(tmp_path, model, photos):
+def test_the_run_folder_knows_no_errors(tmp_path, model, photos):
     plan = plan_adaptation(model, photos, method="source", batch=5)
     for force in (False, True):
-        summary = drain(plan, tmp_path / "p.csv", tmp_path / "run", force=force, command="ctta adapt")
+        drain(plan, tmp_path / "p.csv", tmp_path / "run", force=force, command="ctta adapt")
     folder = RunFolder(tmp_path / "run")
     found = list(folder.records("source-s0"))
     assert [(record.n, record.wrong, record.selected_wrong) for record in found] == [(5, -1, None)] * 2
-    assert folder.done("source-s0").n == 10
+    assert (folder.done("source-s0").n, folder.done("source-s0").wrong) == (10, -1)
     assert folder.samples("source-s0").label.tolist() == [-1] * 5
-    page = render(folder)
-    assert page == summary.page.read_text()
-    assert "0.0 % of the answers differ" in page
-    assert "✓" not in page
+    run = folder.run()
+    assert (run.command, run.stream["images"]) == ("ctta adapt", 10)
+    assert run.notes == ("0.0 % of the predictions differ from the unadapted model's.",)
+    assert not list(folder.path.rglob("*.pt"))
+
+
+def test_batches_of_which_nothing_can_be_read_are_left_out(tmp_path, model, photos):
+    for number in (4, 5, 6, 9, 10):  # the second batch of three, and the end of the last
+        (photos / "late" / f"p{number}.png").write_text("")
+    steps = list(plan_adaptation(model, photos, method="source", batch=3).run(tmp_path / "p.csv", tmp_path / "run"))
+    found = rows(tmp_path / "p.csv")
+    assert [row["batch"] for row in found] == list("0001112233")
+    assert [number for number, row in enumerate(found, start=1) if row["error"]] == [4, 5, 6, 9, 10]
+    assert [summary.done for summary in steps] == [3, 8, 10]
+    assert [record.step for record in RunFolder(tmp_path / "run").records("source-s0")] == [0, 2]
+    assert RunFolder(tmp_path / "run").samples("source-s0") is None, "the last batch of the domain cannot be read"
+    assert RunFolder(tmp_path / "run").run().notes[1] == "5 of 10 samples could not be read."
 
 
 @pytest.mark.parametrize("form", ["folder", "npy", "npz"])
@@ -172,39 +184,7 @@ def test_images_in_one_array(tmp_path, model):
     drain(plan_adaptation(model, tmp_path / "images.npy", method="source"), tmp_path / "p.csv")
     assert [row["prediction"] for row in rows(tmp_path / "p.csv")] == ["0", "1"]
     with pytest.raises(InputError, match=r"of \(8, 8\) pixels; the model takes 32"):
-        open_samples(tmp_path / "images.npy", 32)
-
-
-def test_images_are_resized_by_the_shorter_side_and_cut_in_the_middle(tmp_path):
-    stripes = np.zeros((10, 30, 3), np.uint8)
-    stripes[:, 10:20] = 255  # the middle third is white
-    Image.fromarray(stripes).save(tmp_path / "wide.png")
-    image = read_image(tmp_path / "wide.png", 20)
-    assert image.shape == (20, 20, 3)
-    assert image[:, 2:-2].min() == 255
-    assert np.array_equal(read_image(tmp_path / "wide.png"), stripes)
-
-
-def test_images_of_every_kind(tmp_path):
-    deep = Image.fromarray(np.array([[0, 257 * 100], [65535, 257]], np.uint16))
-    deep.save(tmp_path / "deep.png")
-    assert read_image(tmp_path / "deep.png")[..., 0].tolist() == [[0, 100], [255, 1]]
-    exif = Image.Exif()
-    exif[0x0112] = 6  # lies on its side
-    Image.fromarray(np.zeros((4, 9, 3), np.uint8)).save(tmp_path / "turned.jpg", exif=exif)
-    assert read_image(tmp_path / "turned.jpg").shape == (9, 4, 3)
-    (tmp_path / "deep.png").unlink()
-    assert open_samples(tmp_path).shape == (3, 9, 4)
-    palette = Image.fromarray(np.full((2, 2), 7, np.uint8)).convert("P")
-    palette.save(tmp_path / "p.png", transparency=bytes([0, 255]))
-    assert read_image(tmp_path / "p.png").shape == (2, 2, 3)
-
-
-def test_natural_order():
-    assert sorted(["10.png", "9.png", "b/1.png", "a/02.png", "a/1.png"], key=natural) == [
-        *("9.png", "10.png"),
-        *("a/1.png", "a/02.png", "b/1.png"),
-    ]
+        plan_adaptation(model, tmp_path / "images.npy", size=32)
 
 
 def test_sizes_that_differ_are_an_error_that_says_what_to_give(tmp_path, model, photos):
@@ -213,21 +193,6 @@ def test_sizes_that_differ_are_an_error_that_says_what_to_give(tmp_path, model, 
         plan_adaptation(model, photos)
     assert plan_adaptation(model, photos, size=8).samples.shape == (3, 8, 8)
     assert plan_adaptation("embedded", photos).samples.shape == (3, 32, 32), "the model's own"
-
-
-@pytest.mark.parametrize(
-    ("make", "said"),
-    [
-        (lambda root: root / "none", "is no folder"),
-        (lambda root: root, "holds no images"),
-        (lambda root: (root / "a.npy").write_text("x") and root / "a.npy", "cannot be read as an array"),
-        (lambda root: np.save(root / "b.npy", np.zeros((4, 4))) or root / "b.npy", r"float64 \(4, 4\)"),
-    ],
-    ids=["nothing", "empty", "damaged", "wrong form"],
-)
-def test_folders_that_cannot_be_used(tmp_path, make, said):
-    with pytest.raises(InputError, match=said):
-        open_samples(make(tmp_path))
 
 
 def test_all_mistakes_at_once(photos):

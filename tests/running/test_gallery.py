@@ -1,11 +1,16 @@
-"""Samples as pictures: images byte for byte, clouds where their points are."""
+"""Samples as pictures: images byte for byte, point clouds where their points are."""
 
 from __future__ import annotations
 
 import numpy as np
 import torch
 
-from ctta.running.gallery import FAR, NEAR, PAPER, SIZE, as_pictures, draw_cloud
+from ctta import Source
+from ctta.data.corrupted import corrupted_stream
+from ctta.data.dataset import Data
+from ctta.running.gallery import FAR, NEAR, PAPER, SHOWN, SIZE, Gallery, as_pictures, draw_cloud
+from ctta.running.runner import evaluate
+from tiny import network
 
 
 def inked(picture: np.ndarray) -> np.ndarray:
@@ -51,3 +56,24 @@ def test_large_clouds_are_made_to_fit():
     rows = inked(draw_cloud(np.array([(0.0, -50.0, 0.0), (0.0, 50.0, 0.0)])))
     assert rows[:, 0].min() == 0
     assert rows[:, 0].max() == SIZE - 1
+
+
+def test_a_few_samples_of_the_last_batch_of_a_domain_are_kept():
+    images = np.random.default_rng(0).integers(0, 256, (14, 32, 32, 3), np.uint8)
+    stream = corrupted_stream(images, np.arange(14) % 10, [("clean", 0), ("fog", 5)], Data(batch=10))
+    adapter, gallery = Source(network()), Gallery()
+    assert gallery.samples() is None
+    found = list(evaluate(adapter, stream))
+    for evaluated in found:
+        gallery.keep(adapter, evaluated)
+    samples = gallery.samples()
+    assert samples.position.tolist() == [0] * 4 + [1] * 4, "the second batch of each domain has four samples"
+    assert SHOWN > 4
+    assert np.array_equal(samples.images[:4], images[10:])
+    assert samples.label.tolist() == [0, 1, 2, 3] * 2
+    predicted = [*found[1].prediction.tolist(), *found[3].prediction.tolist()]
+    assert samples.adapted.tolist() == samples.source.tolist() == predicted, "this method adapts nothing"
+    assert samples.confidence.tolist() == [*found[1].confidence.tolist(), *found[3].confidence.tolist()]
+    assert samples.selected.tolist() == [-1] * 8
+    earlier = Gallery.before(samples, 1).samples()
+    assert np.array_equal(earlier.images, samples.images[:4]), "what came before a domain that is begun again"

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from typer import Argument, Exit, Option
 
-from ctta.base.errors import ConfigError, StateError, nearest
+from ctta.base.errors import ConfigError, nearest
 from ctta.cli import report
 from ctta.cli.options import TRACKER, AsJson, Every, Out, Quiet, Set
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
 
 if TYPE_CHECKING:
     from ctta.experiments.experiment import Experiment
-    from ctta.records.run_folder import RunFolder
-    from ctta.report.trackers import Tracking
-    from ctta.running import engines
+    from ctta.experiments.sweep import Sweep
+    from ctta.running.engines import Engine
 
 EXAMPLES = "Examples:  ctta run mine.yaml --set data.images=500    ctta run mine.yaml --engine local --workers 4"
 
@@ -39,89 +35,65 @@ def command(
     checkpoint_seconds: Every = 30.0,
 ) -> None:
     """Run an experiment or a sweep. If it is interrupted, the same command continues it."""
-    from ctta.report.trackers import Tracking
-    from ctta.running import engines
-    from ctta.running.memory import keep_freed
-
-    if engine not in (None, "local", "ray"):
-        raise ConfigError(f"There is no engine {engine!r}. {nearest(engine, ('local', 'ray'))}")
-    if engine is None and (workers is not None or threads != 1):
-        raise ConfigError("--workers and --threads belong to an engine. Add --engine local or --engine ray.")
-    if engine != "ray" and address != "auto":
-        raise ConfigError("--address is that of a Ray cluster. Add --engine ray, or leave it out.")
-    keep_freed()
-    path, runs = _runs(experiment, out, change or [])
-    tracking = [Tracking(folder, track, partial(say, error=True)) for _, folder in runs]
-    start: Callable[..., engines.Events] = engines.here
-    if engine == "local":
-        start = partial(engines.local, workers=workers or max(1, (os.cpu_count() or 1) // threads), threads=threads)
-    elif engine == "ray":
-        start = partial(engines.on_ray, address=address, workers=workers, threads=threads)
-    start, silent = partial(start, checkpoint_seconds=checkpoint_seconds), quiet or as_json
-    failures = _execute(runs, path, start, threads if engine else None, tracking, silent)
-    report.command(path, as_json)
-    for one in tracking:
-        one.finish()
-        for line in one.look():
-            say(f"Tracked: {line}", quiet=silent)
-    if failures:
-        for event in failures:
-            say(("failed ", "bold red"), f"{event.job.cell.cell} in {event.job.folder}\n{event.error}", error=True)
-        count = f"{len(failures)} run{'s' if len(failures) > 1 else ''}"
-        say(f"{count} failed; the results of the others are kept. The same command tries again.", error=True)
-        raise Exit(1)
-
-
-def _runs(file: Path, out: Path | None, changes: list[str]) -> tuple[Path, list[tuple[Experiment, RunFolder]]]:
-    """Return the folder of the experiment or the sweep in a file, and every experiment with its run folder."""
     from ctta.experiments import experiment as experiments
     from ctta.experiments import sweep
     from ctta.experiments.sections import read_yaml
-    from ctta.records.run_folder import RunFolder
-    from ctta.records.sweep_folder import SweepFolder
+    from ctta.report.trackers import Tracking
+    from ctta.running.memory import keep_freed
+    from ctta.running.run import run, run_folders
 
-    values = read_yaml(file, changes)
+    chosen = _engine(engine, workers, threads, address, checkpoint_seconds)
+    keep_freed()
+    values = read_yaml(experiment, change or [])
+    what: Experiment | Sweep
     if "grid" in values:
-        swept = sweep.make(values, file.stem, typed())
-        folder = SweepFolder(out or Path("runs") / swept.head.name)
-        folder.write(swept.head)
-        return folder.path, [(one, folder.point(slug)) for slug, one in swept.experiments.items()]
-    single = experiments.make(values, name=file.stem)
-    path = out or Path("runs") / single.name
-    if SweepFolder(path).is_one():
-        raise StateError(f"{path} holds a sweep, and this is a single experiment. Give another --out.")
-    return path, [(single, RunFolder(path))]
-
-
-def _execute(
-    runs: Sequence[tuple[Experiment, RunFolder]],
-    path: Path,
-    start: Callable[[Sequence[engines.Job]], engines.Events],
-    threads: int | None,
-    tracking: Sequence[Tracking],
-    silent: bool,
-) -> list[engines.Event]:
-    """Run every method and seed that is not complete, under one progress bar; return those that failed."""
-    from ctta.running import engines
+        what = sweep.make(values, experiment.stem, typed())
+        path = out or Path("runs") / what.head.name
+    else:
+        what = experiments.make(values, name=experiment.stem)
+        path = out or Path("runs") / what.name
+    tracking = [Tracking(folder, track, partial(say, error=True)) for _, folder in run_folders(what, path)]
 
     def stop() -> str:
         for one in tracking:
             one.close()
         return f"What was done is kept in {path}; the same command continues from there."
 
-    state = None
+    silent = quiet or as_json
     with interruptible(stop), progress_bar(silent) as bar:
-        task = bar.add_task("opening", total=len(runs))
-        plan = engines.plan(runs, typed(), threads, lambda count: bar.update(task, completed=count))
-        bar.reset(task, total=plan.batches, completed=plan.done, description="starting")
-        with closing(start(plan.jobs)) as events:
-            for state in engines.follow(plan, events):
-                event = state.last
-                now = f" {event.job.cell.label}: {event.domain}" if event and event.domain else ""
-                text = f"{state.over}/{len(plan.jobs)} runs{now}"
-                bar.update(task, completed=state.batches, description=f"{text:.40}")
-                for one in tracking:
-                    one.follow()
-    if state is None:
+        task = bar.add_task("opening", total=None)
+        for status in run(what, path, chosen, command=typed()):
+            event = status.last
+            now = f" {event.job.cell.label}: {event.domain}" if event and event.domain else ""
+            text = f"{status.over}/{status.jobs} runs{now}" if status.opened == status.folders else "opening"
+            bar.update(task, completed=status.done, total=status.batches, description=f"{text:.40}")
+            for one in tracking if event else ():
+                one.follow()
+    if not status.jobs:
         say(f"Everything in {path} was complete already.", error=True, quiet=silent)
-    return state.failures if state else []
+    report.command(path, as_json)
+    for one in tracking:
+        one.finish()
+        for line in one.look():
+            say(f"Tracked: {line}", quiet=silent)
+    if status.failures:
+        for event in status.failures:
+            say(("failed ", "bold red"), f"{event.job.cell.cell} in {event.job.folder}\n{event.error}", error=True)
+        count = f"{len(status.failures)} run{'s' if len(status.failures) > 1 else ''}"
+        say(f"{count} failed; the results of the others are kept. The same command tries again.", error=True)
+        raise Exit(1)
+
+
+def _engine(name: str | None, workers: int | None, threads: int, address: str, every: float) -> Engine:
+    """Return the engine that the options ask for; without one, everything runs in this process."""
+    from ctta.running import engines
+
+    if name not in (None, "local", "ray"):
+        raise ConfigError(f"There is no engine {name!r}. {nearest(name, ('local', 'ray'))}")
+    if name is None and (workers is not None or threads != 1):
+        raise ConfigError("--workers and --threads belong to an engine. Add --engine local or --engine ray.")
+    if name != "ray" and address != "auto":
+        raise ConfigError("--address is that of a Ray cluster. Add --engine ray, or leave it out.")
+    if name == "ray":
+        return engines.RayCluster(address, workers, threads, every)
+    return engines.Inline(every) if name is None else engines.Processes(workers, threads, every)

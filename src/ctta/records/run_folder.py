@@ -1,15 +1,17 @@
-"""What a run leaves behind, and nothing but plain data: tables and reports read this and never live objects.
+"""What a run leaves behind, as plain data: tables and reports read this and never live objects.
 
-    run.json             what was run: experiment, stream, cells, environment (see `Run`)
-    <cell>.jsonl         one line a batch, appended and flushed as it is computed (see `Record`)
-    <cell>.samples.npz   a few images a domain with the answers before and after adaptation (see `Samples`)
-    <cell>.done.json     written last: the cell is complete (see `Done`)
+    run.json             what was run: experiment, stream, method runs, environment (see `Run`)
+    <cell>.jsonl         one line per batch, appended and flushed as it is computed (see `Record`)
+    <cell>.samples.npz   a few images per domain with the predictions before and after adaptation (see `Samples`)
+    <cell>.done.json     written last: the method run is complete (see `Done`)
+    checkpoints/         only while a method run goes on: the state of its adapter
 
-A cell is one method with one seed and one configuration over the whole stream.
+A cell is a method run: one method with one seed and one configuration over the whole stream.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
@@ -27,7 +29,7 @@ BINS = 15  # equal-width confidence bins for calibration
 
 @dataclass(frozen=True)
 class Record:
-    """One batch of one cell."""
+    """One batch of one method run."""
 
     method: str
     seed: int
@@ -35,18 +37,18 @@ class Record:
     domain: str
     severity: int
     n: int  # samples in the batch
-    wrong: int  # -1 where labels are not known
-    seconds: float  # of step(x) alone
+    wrong: int  # -1 if labels are not known
+    seconds: float  # of step(x) only
     info: Mapping[str, float]  # loss, confidence, threshold, selected, views, skipped, forwards, backwards
     position: int = 0  # which domain of the stream, 0, 1, 2 ...; a name may come again
-    selected: int | None = None  # how many samples were selected; none where the method selects nothing
-    selected_wrong: int | None = None  # -1 where labels are not known
+    selected: int | None = None  # how many samples were selected; None if the method selects nothing
+    selected_wrong: int | None = None  # -1 if labels are not known
     bins: tuple[tuple[int, float, int], ...] = ()  # per confidence bin: samples, sum of confidence, correct
-    # Where a stretch ends, on request: clean samples asked, wrong answers, wrong answers of the unadapted model.
+    # At the end of a segment, on request: clean samples evaluated, wrong predictions, those of the unadapted model.
     clean: tuple[int, int, int] | None = None
 
     def same(self, other: Record) -> bool:
-        """Equal, times aside."""
+        """Whether all but the times are equal."""
         return {**asdict(self), "seconds": 0} == {**asdict(other), "seconds": 0}
 
 
@@ -56,7 +58,7 @@ class Cell:
 
     cell: str  # its name, also of its files: "dss-s0"
     method: str
-    label: str  # what tables call it: "DSS"; cells that differ in the seed alone share it
+    label: str  # what tables call it: "DSS"; runs that differ only in the seed share it
     seed: int
     preset: str
     config: Mapping[str, Any]
@@ -70,22 +72,22 @@ class Run:
     name: str
     identity: str  # hash of the resolved experiment
     experiment: Mapping[str, Any]
-    # dataset, domains [[name, severity] ...], images (none if domains differ in size), batch, boundaries, protocol
+    # dataset, domains [[name, severity] ...], images (None if domains differ in size), batch, boundaries, protocol
     # (kind and settings), classes, files (hashes), source_check
     stream: Mapping[str, Any]
     cells: tuple[Cell, ...]
     environment: Mapping[str, Any]
     command: str = ""
-    notes: tuple[str, ...] = ()  # sentences that belong beside the numbers
+    notes: tuple[str, ...] = ()  # sentences to show with the numbers
 
 
 @dataclass(frozen=True)
 class Done:
-    """The mark of a complete cell."""
+    """The mark of a complete method run."""
 
     batches: int
     n: int
-    wrong: int
+    wrong: int  # -1 if labels are not known
     seconds: float
     peak_memory: float  # MB above the process without the adapter
     valid: bool = True
@@ -94,15 +96,15 @@ class Done:
 
 @dataclass(frozen=True)
 class Samples:
-    """A few images of every domain, M in all, with what was said about them."""
+    """A few images of every domain, M in all, with the predictions for them."""
 
     images: NDArray[np.uint8]  # (M, H, W, 3)
     position: NDArray[np.int64]  # (M,): which domain of the stream
     label: NDArray[np.int64]
-    source: NDArray[np.int64]  # the unadapted model's answer
+    source: NDArray[np.int64]  # the unadapted model's prediction
     adapted: NDArray[np.int64]  # the adapter's
     confidence: NDArray[np.float64]
-    selected: NDArray[np.int64]  # 1 selected, 0 not, -1 where the method selects nothing
+    selected: NDArray[np.int64]  # 1 selected, 0 not, -1 if the method selects nothing
 
 
 class RunFolder:
@@ -126,6 +128,15 @@ class RunFolder:
     def records_path(self, cell: str) -> Path:
         return self.path / f"{cell}.jsonl"
 
+    def samples_path(self, cell: str) -> Path:
+        return self.path / f"{cell}.samples.npz"
+
+    def done_path(self, cell: str) -> Path:
+        return self.path / f"{cell}.done.json"
+
+    def checkpoint_path(self, cell: str) -> Path:
+        return self.path / "checkpoints" / f"{cell}.pt"
+
     def records(self, cell: str) -> Iterator[Record]:
         """The complete lines; one that a crash cut short is left out."""
         path = self.records_path(cell)
@@ -139,22 +150,22 @@ class RunFolder:
                         yield Record(**{**data, **tuples})
 
     def write_samples(self, cell: str, samples: Samples) -> None:
-        temporary = self.path / f".{cell}.samples.npz"
-        np.savez_compressed(temporary, **asdict(samples))
-        temporary.replace(self.path / f"{cell}.samples.npz")
+        content = io.BytesIO()
+        np.savez_compressed(content, **asdict(samples))
+        write_atomically(self.samples_path(cell), content.getvalue())
 
     def samples(self, cell: str) -> Samples | None:
-        path = self.path / f"{cell}.samples.npz"
+        path = self.samples_path(cell)
         if not path.is_file():
             return None
         with np.load(path) as stored:
             return Samples(**{name: stored[name] for name in stored.files})
 
     def write_done(self, cell: str, done: Done) -> None:
-        write_atomically(self.path / f"{cell}.done.json", json.dumps(asdict(done)).encode())
+        write_atomically(self.done_path(cell), json.dumps(asdict(done)).encode())
 
     def done(self, cell: str) -> Done | None:
-        path = self.path / f"{cell}.done.json"
+        path = self.done_path(cell)
         if not path.is_file():
             return None
         data = json.loads(path.read_text())

@@ -1,7 +1,7 @@
-"""The folder of a sweep: its axes and points, and a run folder for each point.
+"""The folder of a sweep: its axes and points, and one run folder per point.
 
 sweep.json       axes and points (see `Head`)
-points/<slug>/   a run folder each
+points/<slug>/   one run folder per point
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class SweepFolder:
         return (self.path / "sweep.json").is_file()
 
     def write(self, head: Head) -> None:
-        """A grid that has grown keeps the points that are there."""
+        """Write the head; a grid that has grown keeps the points that are there."""
         if (self.path / "run.json").is_file():
             raise StateError(f"{self.path} holds a single run, and a sweep has a folder for each. Give another --out.")
         make_folder(self.path)
@@ -60,14 +60,14 @@ class SweepFolder:
 
 
 def text(value: Any) -> str:
-    """A value in words, whole; lists as JSON."""
+    """A value in words, unabridged; lists as JSON."""
     if isinstance(value, Mapping):  # {"kind": "recurring", "rounds": 3}: recurring, rounds 3
         return ", ".join(text(one) if name == "kind" else f"{name} {text(one)}" for name, one in value.items())
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
 def shown(values: Sequence[Any], value: Any) -> str:
-    """A value as a table shows it: in words, or by its number on the axis where they are long."""
+    """A value as a table shows it: in words, or by its number on the axis if they are long."""
     said = text(value)
     return said if len(said) <= SHORT else f"#{[text(one) for one in values].index(said) + 1}"
 

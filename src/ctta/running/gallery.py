@@ -1,30 +1,79 @@
-"""Samples as small pictures for the report: images as they are, clouds drawn."""
+"""A few samples per domain as small pictures for the report: images as they are, point clouds drawn."""
 
 from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-SIZE = 96  # pixels of a drawn cloud
-REACH = 1.6  # coordinates that fit into the picture, either way; more if a cloud needs it
+from ctta.core.adapter import Adapter
+from ctta.records.run_folder import Samples
+from ctta.running.runner import Evaluated
+
+SHOWN = 6  # samples per domain
+SEGMENTS = 30  # of a long stream, samples of the first segments are kept
+
+SIZE = 96  # pixels of a drawn point cloud
+REACH = 1.6  # coordinates that fit into the picture, either way; more if a point cloud needs it
 AROUND, ABOVE = np.radians([35.0, 25.0])  # where the eye is: about the up axis, and over the horizon
 PAPER = (255, 255, 255)
 NEAR, FAR = np.array([16, 42, 92]), np.array([190, 208, 232])
 DOT = [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1) if row * column == 0]  # a plus of five pixels
 
 
+@dataclass(frozen=True)
+class Gallery:
+    """A few samples of the last batch of every domain, with the predictions before and after adaptation."""
+
+    kept: dict[int, dict[str, Any]] = field(default_factory=dict)  # by position in the stream
+
+    def keep(self, adapter: Adapter, evaluated: Evaluated) -> None:
+        """Keep samples of this batch if it is the last of its domain."""
+        batch, selected = evaluated.batch, evaluated.selected
+        if not batch.last or batch.position >= SEGMENTS:
+            return
+        n = min(SHOWN, len(batch.x))
+        device, _ = adapter.placement
+        self.kept[batch.position] = {
+            "images": as_pictures(batch.x[:n]),
+            "position": np.full(n, batch.position),
+            "label": batch.y[:n].numpy(),
+            "source": batch.answer(adapter.source(batch.x[:n].to(device))).cpu().numpy(),
+            "adapted": evaluated.prediction[:n].numpy(),
+            "confidence": evaluated.confidence[:n].numpy(),
+            "selected": np.full(n, -1) if selected is None else selected[:n].long().numpy(),
+        }
+
+    def samples(self) -> Samples | None:
+        """All that was kept, in the order of the stream; None if it is nothing."""
+        rows = [self.kept[position] for position in sorted(self.kept)]
+        return Samples(**{name: np.concatenate([row[name] for row in rows]) for name in rows[0]}) if rows else None
+
+    @classmethod
+    def before(cls, samples: Samples | None, position: int) -> Gallery:
+        """What an earlier attempt kept of the domains before this one."""
+        gallery = cls()
+        if samples is not None:
+            for one in sorted({int(p) for p in samples.position if p < position}):
+                rows = samples.position == one
+                gallery.kept[one] = {name: values[rows] for name, values in asdict(samples).items()}
+        return gallery
+
+
 def as_pictures(x: Tensor) -> NDArray[np.uint8]:
-    """Images (M, 3, H, W) in [0, 1] or clouds (M, P, 3) to uint8 (M, H, W, 3)."""
+    """Turn images (M, 3, H, W) in [0, 1] or point clouds (M, P, 3) into uint8 (M, H, W, 3)."""
     if x.dim() == 3:
-        return np.stack([draw_cloud(cloud) for cloud in x.detach().cpu().double().numpy()])
-    pictures: NDArray[np.uint8] = (x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).cpu().numpy()
+        return np.stack([draw_cloud(cloud) for cloud in x.double().numpy()])
+    pictures: NDArray[np.uint8] = (x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     return pictures
 
 
 def draw_cloud(points: NDArray[np.float64]) -> NDArray[np.uint8]:
-    """(P, 3), y up, seen from far away, a little from above; what is near is darker and covers what is behind it."""
+    """Draw (P, 3), y up, seen from far away, a little from above; near points are darker and cover those behind."""
     right, up, towards = (points @ _eye()).T
     order = np.argsort(towards)
     scale = (SIZE - 1) / 2 / max(REACH, np.abs([right, up]).max())

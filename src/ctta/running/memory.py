@@ -1,8 +1,8 @@
-"""Memory of the process: how much was needed, and that freed memory is used again.
+"""Memory of the process: how much was needed, and how to keep freed memory for the next pass.
 
-The C library gives large blocks back to the system as soon as they are freed, and every pass of a network asks for the
-same ones again, page by page. Where layers are wide and computations light, as in networks for clouds, half the time
-goes there.
+The C library returns large blocks to the system as soon as they are freed, and every pass of a network asks for the
+same blocks again, page by page. If layers are wide and computations light, as in networks for point clouds, half the
+time is spent on that.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ LARGE = (2**30, 2**25)  # the second one is the most that older versions take
 
 
 def keep_freed() -> None:
-    """Let freed blocks of this process stay with it, so that the next pass finds them. Only glibc; else nothing."""
+    """Keep freed blocks in this process, so that the next pass finds them; without glibc, do nothing.
+
+    It changes the allocator of the whole process, so it is for programs that own theirs, such as the command line and
+    the workers of an engine. No function of the library calls it in a process of its caller.
+    """
     with suppress(OSError, AttributeError):
         tune = ctypes.CDLL(None).mallopt
         if any(tune(MMAP_THRESHOLD, size) for size in LARGE):
@@ -31,12 +35,12 @@ def keep_freed() -> None:
 
 
 class PeakMemory:
-    """How much memory the process took beyond what it had when this was made."""
+    """Measures how much memory the process took beyond what it had when this object was made."""
 
     def __init__(self) -> None:
         gc.collect()
         with suppress(OSError, AttributeError):
-            ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier cells freed goes back to the system
+            ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier method runs freed goes back to the system
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
         self.start = _resident("VmRSS")

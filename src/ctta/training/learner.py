@@ -37,7 +37,6 @@ from ctta.core.networks import Normalized, class_count
 from ctta.core.teacher import calibrate_gate
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.stream import Rows, to_tensor
-from ctta.running.memory import keep_freed
 from ctta.training.augment import augment, draw_points
 from ctta.training.recipe import Recipe, TrainingSettings
 
@@ -84,7 +83,6 @@ def train(
     if out.exists():
         raise StateError(f"{out} exists already. Use --force to train it again, or give another name.")
     make_folder(out.parent)
-    keep_freed()
     learner = Learner(settings)
     if checkpoint.is_file():
         learner.load(torch.load(checkpoint, map_location="cpu", weights_only=True), checkpoint)

@@ -19,8 +19,7 @@ from ctta.records.run_folder import RunFolder
 from ctta.report.tables import errors as tables
 from ctta.report.tables import summary
 from ctta.report.tables.summary import Row, Summary
-from ctta.running.runner import execute
-from run_folders import TinyRun
+from run_folders import TinyRun, execute
 
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 90, "batch": 20},

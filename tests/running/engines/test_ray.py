@@ -17,15 +17,16 @@ from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import RunFolder
 from ctta.report.tables import errors as tables
 from ctta.running import engines
-from ctta.running.engines.ray import on_ray
+from ctta.running.engines import RayCluster
+from ctta.running.run import run
 from needs import missing
 from run_folders import assert_same_runs
 
 TESTS = Path(__file__).parents[2]
 SPEC = {
-    "data": {"domains": ["gaussian_noise", "fog"], "images": 400, "batch": 20},
-    "model": {"name": None, "factory": "tiny:slow"},
-    "methods": [{"method": "tent", "lr": 0.01}, {"method": "tent", "name": "more", "lr": 0.1}, "bn_adapt"],
+    "data": {"domains": ["gaussian_noise", "fog"], "images": 200, "batch": 10},
+    "model": {"name": None, "factory": "gates:waits"},
+    "methods": [{"method": "tent", "lr": 0.01}, {"method": "tent", "label": "more", "lr": 0.1}, "bn_adapt"],
 }
 MEASURED = ("seconds_per_batch", "images_per_second", "peak_memory_mb")
 
@@ -36,20 +37,19 @@ def test_a_killed_node_changes_nothing(tmp_path):
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
     script = TESTS / "killed_node.py"
-    run = subprocess.run(
+    finished = subprocess.run(
         [sys.executable, str(script), json.dumps(SPEC), str(tmp_path / "ray")],
         env=environment,
         capture_output=True,
         text=True,
         timeout=600,
     )
-    assert run.returncode == 0, run.stderr
-    said = json.loads(run.stdout.splitlines()[-1])
-    assert said["lost"], "the node that was killed had no cell"
+    assert finished.returncode == 0, finished.stderr
+    said = json.loads(finished.stdout.splitlines()[-1])
+    assert said["lost"], "no method run was on the node that was killed"
     assert said["failures"] == []
     local, ray = RunFolder(tmp_path / "local"), RunFolder(tmp_path / "ray")
-    plan = engines.plan([(experiments.make(SPEC), local)], threads=1)
-    for _ in engines.local(plan.jobs, workers=2):
+    for _ in run(experiments.make(SPEC), local.path):
         pass
     assert_same_runs(local, ray)
     assert table(local) == table(ray)
@@ -65,7 +65,7 @@ def table(folder: RunFolder) -> list[dict[str, str]]:
 def test_without_ray_there_is_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ConfigError, match=r"pip install 'ctta\[ray\]'"):
-        next(on_ray([]))
+        next(RayCluster().run([]))
 
 
 def test_one_module_imports_ray():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ctta.running.engines.transfer import Outbox, contents, deliver, unpack
+from ctta.running.engines.transfer import UpdateReader, apply_update, read_files, write_files
 
 
 def test_what_a_worker_writes_arrives(tmp_path):
@@ -10,28 +10,28 @@ def test_what_a_worker_writes_arrives(tmp_path):
     home.mkdir()
     (home / "run.json").write_text("{}")
     (home / "a-s0.jsonl").write_text("one\ntw")  # a crash cut the second line short
-    (home / "b-s0.jsonl").write_text("another cell")
-    files = contents(home, "a-s0")
+    (home / "b-s0.jsonl").write_text("another method run")
+    files = read_files(home, "a-s0")
     assert set(files) == {"run.json", "a-s0.jsonl"}
-    unpack(away, files)
-    outbox = Outbox(away, "a-s0")
+    write_files(away, files)
+    updates = UpdateReader(away, "a-s0")
     (away / "a-s0.jsonl").write_text("one\ntwo\n")
     (away / "checkpoints").mkdir()
     (away / "checkpoints" / "a-s0.pt").write_bytes(b"state")
-    first = outbox.parcel(2, "fog")
+    first = updates.read(2, "fog")
     assert (first.start, first.lines, dict(first.files)) == (4, b"two\n", {"checkpoints/a-s0.pt": b"state"})
-    deliver(home, "a-s0", first)
+    apply_update(home, "a-s0", first)
     assert (home / "a-s0.jsonl").read_text() == "one\ntwo\n"
     assert (home / "checkpoints" / "a-s0.pt").read_bytes() == b"state"
     with (away / "a-s0.jsonl").open("a") as file:
         file.write("three\n")
     (away / "checkpoints" / "a-s0.pt").unlink()
     (away / "a-s0.done.json").write_text("done")
-    last = outbox.parcel(3, "fog", over=True)
+    last = updates.read(3, "fog", over=True)
     assert (last.lines, set(last.files)) == (b"three\n", {"a-s0.done.json"})
-    deliver(home, "a-s0", last)
+    apply_update(home, "a-s0", last)
     assert (home / "a-s0.jsonl").read_text() == "one\ntwo\nthree\n"
     assert (home / "a-s0.done.json").read_text() == "done"
     assert not (home / "checkpoints" / "a-s0.pt").exists()
-    deliver(home, "a-s0", first)  # one that is sent again takes back what came after it, and no more
+    apply_update(home, "a-s0", first)  # one that is sent again takes back what came after it, and no more
     assert (home / "a-s0.jsonl").read_text() == "one\ntwo\n"

@@ -17,7 +17,9 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from ctta.base.errors import StateError
-from ctta.running.engines.job import LOSSES, Event, Events, Job, Losses, Workplace, explain
+from ctta.running.engines.job import LOSSES, Event, Events, Job, JobRunner, LostWorkers, explain
+from ctta.running.memory import keep_freed
+from ctta.running.opening import ClaimedRun
 
 SPAWN = multiprocessing.get_context("spawn")  # a fork would copy threads' locks in whatever state they are
 
@@ -28,56 +30,65 @@ class Worker:
 
     process: SpawnProcess
     line: Connection
-    ready: bool = False  # has said that it has started
+    ready: bool = False  # has reported that it has started
     job: Job | None = None
 
 
-def local(jobs: Sequence[Job], *, workers: int, threads: int = 1, checkpoint_seconds: float = 30.0) -> Events:
-    """Run jobs in so many processes; yields after every batch of any. Closed or interrupted, it ends them all."""
-    waiting, losses, crew = deque(jobs), Losses(), dict[Connection, Worker]()
-    stillborn = 0
-    try:
-        while waiting or any(worker.job for worker in crew.values()):
-            wanted = min(workers, len(waiting) + sum(worker.job is not None for worker in crew.values()))
-            while len(crew) < wanted:
-                worker = _start(threads, checkpoint_seconds)
-                crew[worker.line] = worker
+@dataclass(frozen=True)
+class Processes:
+    """Runs jobs in `workers` processes; without it, in as many as the processor has room for."""
+
+    workers: int | None = None
+    threads: int = 1
+    checkpoint_seconds: float = 30.0
+
+    def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
+        """Run all jobs; yields after every batch of any. Closed or interrupted, it ends all workers."""
+        most = self.workers or max(1, (os.cpu_count() or 1) // self.threads)
+        waiting, lost, crew = deque(jobs), LostWorkers(), dict[Connection, Worker]()
+        stillborn = 0
+        try:
+            while waiting or any(worker.job for worker in crew.values()):
+                wanted = min(most, len(waiting) + sum(worker.job is not None for worker in crew.values()))
+                while len(crew) < wanted:
+                    worker = _start(self.threads, self.checkpoint_seconds)
+                    crew[worker.line] = worker
+                for worker in crew.values():
+                    if worker.ready and worker.job is None and waiting:
+                        worker.job = waiting.popleft()
+                        with suppress(OSError):  # it is gone; its line will say so
+                            worker.line.send(worker.job)
+                for line in wait(list(crew)):
+                    assert isinstance(line, Connection)
+                    worker = crew[line]
+                    try:
+                        received = line.recv()
+                    except (EOFError, OSError):
+                        _end(crew.pop(line))
+                        stillborn = 0 if worker.ready else stillborn + 1
+                        if stillborn == LOSSES:
+                            raise StateError(
+                                f"{LOSSES} workers in a row ended as they started; what they reported is above. In a "
+                                "script of your own, start runs under `if __name__ == '__main__':`."
+                            ) from None
+                        if worker.job is not None and lost.again(worker.job):
+                            waiting.appendleft(worker.job)
+                        elif worker.job is not None:
+                            yield lost.failure(worker.job)
+                        continue
+                    if worker.job is None:
+                        worker.ready, stillborn = True, 0
+                        continue
+                    event = Event(worker.job, *received)
+                    lost.forward(worker.job, event.done)
+                    if event.over:
+                        worker.job = None
+                    yield event
+        finally:
             for worker in crew.values():
-                if worker.ready and worker.job is None and waiting:
-                    worker.job = waiting.popleft()
-                    with suppress(OSError):  # it is gone; its line will say so
-                        worker.line.send(worker.job)
-            for line in wait(list(crew)):
-                assert isinstance(line, Connection)
-                worker = crew[line]
-                try:
-                    said = line.recv()
-                except (EOFError, OSError):
-                    _end(crew.pop(line))
-                    stillborn = 0 if worker.ready else stillborn + 1
-                    if stillborn == LOSSES:
-                        raise StateError(
-                            f"{LOSSES} workers in a row ended as they started; what they said is above. In a script of "
-                            "your own, start runs under `if __name__ == '__main__':`."
-                        ) from None
-                    if worker.job is not None and losses.again(worker.job):
-                        waiting.appendleft(worker.job)
-                    elif worker.job is not None:
-                        yield losses.failure(worker.job)
-                    continue
-                if worker.job is None:
-                    worker.ready, stillborn = True, 0
-                    continue
-                event = Event(worker.job, *said)
-                losses.forward(worker.job, event.done)
-                if event.over:
-                    worker.job = None
-                yield event
-    finally:
-        for worker in crew.values():
-            worker.process.terminate()
-        for worker in crew.values():
-            _end(worker)
+                worker.process.terminate()
+            for worker in crew.values():
+                _end(worker)
 
 
 def _start(threads: int, checkpoint_seconds: float) -> Worker:
@@ -98,7 +109,7 @@ def _end(worker: Worker) -> None:
 
 @contextmanager
 def _inherited(threads: int) -> Iterator[None]:
-    """What a process that starts here is given: its number of threads, and no share in Ctrl-C, which is ours."""
+    """What a process that starts here inherits: its number of threads, and that Ctrl-C is left to its parent."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     resource_tracker.ensure_running()  # started later, with the first process, it would undo the mask
@@ -116,15 +127,16 @@ def _inherited(threads: int) -> Iterator[None]:
 
 
 def _work(line: Connection, threads: int, checkpoint_seconds: float) -> None:
-    """A worker's life: jobs come down the line; that it is ready goes up, and then what events say of the job."""
-    threading.Thread(target=_outlive_nobody, daemon=True).start()
+    """Live as a worker: receive jobs; send that it is ready, and then the fields of the events of each job."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    keep_freed()
     torch.set_num_threads(threads)
-    place = Workplace()
+    runner = JobRunner(checkpoint_seconds)
     line.send("ready")
     while True:
         job = line.recv()
         try:
-            for record in place.run(job, checkpoint_seconds):
+            for record in runner.run(job):
                 line.send((record.step + 1, record.domain))
         except Exception as error:  # models are anybody's code
             line.send((0, "", True, explain(error)))
@@ -132,8 +144,8 @@ def _work(line: Connection, threads: int, checkpoint_seconds: float) -> None:
             line.send((job.batches, "", True))
 
 
-def _outlive_nobody() -> None:
-    """Two writers would spoil a file: a worker whose parent was killed ends at once."""
+def _end_with_parent() -> None:
+    """End this worker as soon as its parent is killed: two writers would spoil a file."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     wait([parent.sentinel])

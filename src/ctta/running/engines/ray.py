@@ -1,9 +1,9 @@
 """On a Ray cluster that is there already; the one module that imports Ray.
 
-No shared disk is needed for the run folders: workers send what they write, and this side writes it down (see `parcel`).
-Data and weights must lie at the same path on every node, and ctta must be installed there; what a node reads is
-compared with the head of the run by content, so a node with other data is an error and not a wrong number. Relative
-paths and factories are looked up from the directory in which the command was typed, where a node has it.
+No shared disk is needed for the run folders: workers send what they write, and this side writes it down (see
+`transfer`). Data and weights must lie at the same path on every node, and ctta must be installed there; what a node
+reads is compared with the head of the run by content, so a node with other data is an error and not a wrong number.
+Relative paths and factories are looked up from the directory in which the command was typed, if a node has it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,52 +23,54 @@ import torch
 
 from ctta.base.errors import StateError
 from ctta.base.fileio import optional_import
-from ctta.running.engines import transfer as parcel
-from ctta.running.engines.job import Event, Events, Job, Losses, Workplace, explain
-from ctta.running.engines.transfer import Outbox, Parcel
+from ctta.running.engines.job import Event, Events, Job, JobRunner, LostWorkers, explain
+from ctta.running.engines.transfer import RunUpdate, UpdateReader, apply_update, read_files, write_files
+from ctta.running.memory import keep_freed
+from ctta.running.opening import ClaimedRun
 
-PACE = 0.5  # seconds between parcels, at least
 
+@dataclass(frozen=True)
+class RayCluster:
+    """Runs jobs on a cluster, `workers` at a time, or as many as it has room for."""
 
-def on_ray(
-    jobs: Sequence[Job],
-    *,
-    address: str = "auto",
-    workers: int | None = None,
-    threads: int = 1,
-    checkpoint_seconds: float = 30.0,
-) -> Events:
-    """Run jobs on a cluster, so many at a time, or as many as it has room for; yields as parcels come in."""
-    ray = _connect(address)
-    remote = ray.remote(num_cpus=threads, max_retries=0)(_work).options(num_returns="streaming")
-    given = (threads, os.getcwd(), [path for path in sys.path if path], checkpoint_seconds)
-    waiting, losses, running = deque(jobs), Losses(), dict[Any, Job]()
-    try:
-        while waiting or running:
-            room = workers or max(1, int(ray.cluster_resources().get("CPU", 0)) // threads)
-            while waiting and len(running) < room:
-                job = waiting.popleft()
-                running[remote.remote(job, parcel.contents(job.folder, job.cell.cell), *given)] = job
-            for task in ray.wait(list(running), num_returns=1, timeout=1.0)[0]:
-                job = running[task]
-                try:
-                    received = ray.get(next(task))
-                except ray.exceptions.RayTaskError as error:  # it never began: ctta is missing there, or is another one
-                    received = Parcel(over=True, error=str(error))
-                except (ray.exceptions.RayError, StopIteration):
-                    del running[task]
-                    if losses.again(job):
-                        waiting.appendleft(job)
-                    else:
-                        yield losses.failure(job)
-                    continue
-                parcel.deliver(job.folder, job.cell.cell, received)
-                losses.forward(job, received.done)
-                if received.over:
-                    del running[task]
-                yield Event(job, received.done, received.domain, received.over, received.error)
-    finally:
-        ray.shutdown()  # ends what is still running
+    address: str = "auto"
+    workers: int | None = None
+    threads: int = 1
+    checkpoint_seconds: float = 30.0
+    update_seconds: float = 0.5  # between updates of a job, at least
+
+    def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
+        """Run all jobs; yields as updates come in."""
+        ray = _connect(self.address)
+        remote = ray.remote(num_cpus=self.threads, max_retries=0)(_work).options(num_returns="streaming")
+        given = (self, os.getcwd(), [path for path in sys.path if path])
+        waiting, lost, running = deque(jobs), LostWorkers(), dict[Any, Job]()
+        try:
+            while waiting or running:
+                room = self.workers or max(1, int(ray.cluster_resources().get("CPU", 0)) // self.threads)
+                while waiting and len(running) < room:
+                    job = waiting.popleft()
+                    running[remote.remote(job, read_files(job.folder, job.cell.cell), *given)] = job
+                for task in ray.wait(list(running), num_returns=1, timeout=1.0)[0]:
+                    job = running[task]
+                    try:
+                        update = ray.get(next(task))
+                    except ray.exceptions.RayTaskError as error:  # it never began: ctta is missing, or another version
+                        update = RunUpdate(over=True, error=str(error))
+                    except (ray.exceptions.RayError, StopIteration):
+                        del running[task]
+                        if lost.again(job):
+                            waiting.appendleft(job)
+                        else:
+                            yield lost.failure(job)
+                        continue
+                    apply_update(job.folder, job.cell.cell, update)
+                    lost.forward(job, update.done)
+                    if update.over:
+                        del running[task]
+                    yield Event(job, update.done, update.domain, update.over, update.error)
+        finally:
+            ray.shutdown()  # ends what is still running
 
 
 def _connect(address: str) -> Any:
@@ -84,23 +86,24 @@ def _connect(address: str) -> Any:
 
 
 def _work(
-    job: Job, files: Mapping[str, bytes], threads: int, where: str, paths: Sequence[str], checkpoint_seconds: float
-) -> Iterator[Parcel]:
-    """One job in a folder of its own."""
+    job: Job, files: Mapping[str, bytes], cluster: RayCluster, where: str, paths: Sequence[str]
+) -> Iterator[RunUpdate]:
+    """Run one job in a folder of its own."""
     if os.path.isdir(where):
         os.chdir(where)
     sys.path += [path for path in paths if path not in sys.path]
-    torch.set_num_threads(threads)
+    keep_freed()
+    torch.set_num_threads(cluster.threads)
     with tempfile.TemporaryDirectory(prefix="ctta-") as temporary:
-        folder = Path(temporary)
+        folder = Path(temporary).resolve()
         try:
-            parcel.unpack(folder, files)
-            outbox, last, done, domain = Outbox(folder, job.cell.cell), time.monotonic(), 0, ""
-            for record in Workplace().run(replace(job, folder=folder), checkpoint_seconds):
-                done, domain = record.step + 1, record.domain
-                if time.monotonic() - last > PACE:
-                    yield outbox.parcel(done, domain)
+            write_files(folder, files)
+            updates, last, domain = UpdateReader(folder, job.cell.cell), time.monotonic(), ""
+            for record in JobRunner(cluster.checkpoint_seconds).run(replace(job, folder=folder)):
+                domain = record.domain
+                if time.monotonic() - last > cluster.update_seconds:
+                    yield updates.read(record.step + 1, domain)
                     last = time.monotonic()
-            yield outbox.parcel(job.batches, domain, over=True)
+            yield updates.read(job.batches, domain, over=True)
         except Exception as error:  # models are anybody's code
-            yield Parcel(over=True, error=explain(error))
+            yield RunUpdate(over=True, error=explain(error))

@@ -1,8 +1,8 @@
-"""A cell's files on their way between machines that share no disk.
+"""The files of a method run on their way between machines that share no disk.
 
-The job goes out with what the run folder holds of the cell. A worker runs it in a folder of its own and sends back what
-was written, piece by piece; the receiving side writes it into the run folder in the order that keeps it whole: records
-first, the mark of completeness last.
+The job goes out with what the run folder holds of it. A worker runs it in a folder of its own and sends back what was
+written, update by update; the receiving side applies updates to the run folder in the order that keeps it whole:
+records first, the mark of completeness last.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from ctta.records.run_folder import RunFolder
 
 
 @dataclass(frozen=True)
-class Parcel:
-    """What was written since the last one, and how far the cell is."""
+class RunUpdate:
+    """What was written since the last update, and how far the method run is."""
 
     done: int = 0  # batches
     domain: str = ""
@@ -28,30 +28,29 @@ class Parcel:
     error: str = ""
 
 
-def contents(folder: Path, cell: str) -> dict[str, bytes]:
-    """The files that a cell starts from."""
-    names = ("run.json", RunFolder(folder).records_path(cell).name, *_others(cell))
+def read_files(folder: Path, cell: str) -> dict[str, bytes]:
+    """Read the files that a method run starts from."""
+    names = ("run.json", RunFolder(folder).records_path(cell).name, *_whole_files(cell))
     return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
 
 
-def unpack(folder: Path, files: Mapping[str, bytes]) -> None:
-    """Write files into a folder."""
+def write_files(folder: Path, files: Mapping[str, bytes]) -> None:
+    """Write files into a folder, each as a whole."""
     for name, content in files.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / name, content)
 
 
-class Outbox:
-    """Tells what a cell has written since it was last asked."""
+class UpdateReader:
+    """Reads what a method run has written since it was last read."""
 
     def __init__(self, folder: Path, cell: str) -> None:
-        self._folder, self._others = folder, _others(cell)
+        self._folder, self._names = folder, _whole_files(cell)
         self._records = RunFolder(folder).records_path(cell)
         before = self._records.read_bytes() if self._records.is_file() else b""
         self._sent = before.rfind(b"\n") + 1  # a line that was cut short is taken off
         self._times = self._now()
 
-    def parcel(self, done: int, domain: str, *, over: bool = False) -> Parcel:
+    def read(self, done: int, domain: str, *, over: bool = False) -> RunUpdate:
         with self._records.open("rb") as file:
             file.seek(self._sent)
             lines = file.read()
@@ -59,31 +58,28 @@ class Outbox:
         changed = [name for name, when in times.items() if self._times.get(name) != when]
         files = {name: (self._folder / name).read_bytes() for name in changed}
         start, self._sent, self._times = self._sent, self._sent + len(lines), times
-        return Parcel(done, domain, start, lines, files, over)
+        return RunUpdate(done, domain, start, lines, files, over)
 
     def _now(self) -> dict[str, int]:
-        paths = {name: self._folder / name for name in self._others}
+        paths = {name: self._folder / name for name in self._names}
         return {name: path.stat().st_mtime_ns for name, path in paths.items() if path.is_file()}
 
 
-def deliver(folder: Path, cell: str, parcel: Parcel) -> None:
-    """Write a parcel into the run folder."""
-    if parcel.lines:
+def apply_update(folder: Path, cell: str, update: RunUpdate) -> None:
+    """Write an update into the run folder."""
+    if update.lines:
         path = RunFolder(folder).records_path(cell)
         path.touch()
         with path.open("r+b") as file:
-            file.truncate(parcel.start)
-            file.seek(parcel.start)
-            file.write(parcel.lines)
-    unpack(folder, {name: parcel.files[name] for name in _others(cell) if name in parcel.files})
-    if parcel.over and not parcel.error:
-        (folder / _checkpoint(cell)).unlink(missing_ok=True)
+            file.truncate(update.start)
+            file.seek(update.start)
+            file.write(update.lines)
+    write_files(folder, {name: update.files[name] for name in _whole_files(cell) if name in update.files})
+    if update.over and not update.error:
+        RunFolder(folder).checkpoint_path(cell).unlink(missing_ok=True)
 
 
-def _others(cell: str) -> tuple[str, ...]:
-    """Files that are written whole, the mark of completeness last."""
-    return (f"{cell}.samples.npz", _checkpoint(cell), f"{cell}.done.json")
-
-
-def _checkpoint(cell: str) -> str:
-    return f"checkpoints/{cell}.pt"
+def _whole_files(cell: str) -> tuple[str, ...]:
+    """Names of the files that are written as a whole, the mark of completeness last."""
+    folder = RunFolder("")
+    return tuple(map(str, (folder.samples_path(cell), folder.checkpoint_path(cell), folder.done_path(cell))))

@@ -1,0 +1,200 @@
+"""Samples without labels as a stream: a folder of images or of point clouds, or one array of them.
+
+Samples come in the natural order of their names (image2 before image10). What cannot be read is left out of its batch,
+and `unread` says why.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from ctta.base.errors import InputError
+from ctta.data.pictures import PICTURES, Fit, Images, files_below, read_picture
+from ctta.data.stream import Batch, Clouds, Labels, Rows, Stream
+
+CLOUD = ".npy"
+ARRAYS = (".npz", ".npy")
+AHEAD = 2  # batches that are read while one is in use
+SMALLEST = 2  # points of a point cloud
+TURNED = 0x0112  # the tag of a picture's orientation
+
+Sample = NDArray[Any]  # uint8 (H, W, 3) or float32 (P, 3)
+
+
+@dataclass(frozen=True)
+class UnlabelledSamples:
+    """A domain of samples without labels, each of which is read when its turn comes."""
+
+    title: str
+    names: tuple[str, ...]
+    shape: tuple[int, ...]  # of one sample as the model gets it: (3, H, W) or (P, 3)
+    read: Callable[[int], Sample]
+    unread: dict[int, str] = field(default_factory=dict)  # why a sample could not be read, by its row
+    name: str = "all"  # nobody says where a domain ends
+    severity: int = 0
+
+    @property
+    def labels(self) -> Labels:
+        return np.full(len(self), -1)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
+        """Load those of the samples that can be read."""
+        found: list[Sample] = []
+        for row in rows.tolist():
+            try:
+                found.append(self._fitting(self.read(row)))
+            except Exception as error:  # as many kinds as there are formats
+                self.unread[row] = str(error) or type(error).__name__
+        form = (*self.shape[1:], 3) if len(self.shape) == 3 else self.shape
+        return np.stack(found) if found else np.empty((0, *form), np.float32), np.full(len(found), -1)
+
+    def _fitting(self, sample: Sample) -> Sample:
+        found = (3, *sample.shape[:2]) if sample.ndim == 3 else sample.shape
+        if found != self.shape:
+            raise InputError(f"Its shape is {found}, that of the others {self.shape}.")
+        return sample
+
+
+@dataclass(frozen=True)
+class UnlabelledStream(Stream):
+    """A stream of one domain without labels. Batches of which nothing can be read are left out."""
+
+    @property
+    def samples(self) -> UnlabelledSamples:
+        (domain,) = self.domains
+        assert isinstance(domain, UnlabelledSamples)
+        return domain
+
+    def rows(self, step: int) -> Rows:
+        """Rows of a batch. All have nearly the same size: a last batch of one image has no statistics."""
+        return np.array_split(np.arange(len(self.samples)), len(self))[step]
+
+    def batches(self, start: int = 0) -> Iterator[Batch]:
+        return (batch for batch in super().batches(start) if len(batch.x))
+
+    def _load(self, place: tuple[int, int, int]) -> tuple[Images | Clouds, Labels]:
+        return self.samples.load(self.rows(place[2]))
+
+
+def open_unlabelled(path: Path, batch: int, size: int | None = None) -> UnlabelledStream:
+    """Open a folder or an array. Images are brought to `size`: shorter side resized, middle square cut out."""
+    return UnlabelledStream((open_samples(path, size),), batch, ahead=AHEAD)
+
+
+def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
+    """See what there is and what shape it has; samples themselves are read later."""
+    if path.is_file() and path.suffix in ARRAYS:
+        return _from_array(path, size)
+    if not path.is_dir():
+        raise InputError(f"{path} is no folder of samples and no array ({' '.join(ARRAYS)}). Give one of these.")
+    found = sorted(files_below(path, (*PICTURES, CLOUD)), key=natural)
+    clouds = [name for name in found if Path(name).suffix.lower() == CLOUD]
+    pictures = [name for name in found if name not in set(clouds)]
+    if pictures and clouds:
+        raise InputError(
+            f"{path} holds {len(pictures)} images and {len(clouds)} point clouds (.npy). Separate them into folders."
+        )
+    if not found:
+        raise InputError(f"{path} holds no images ({' '.join(PICTURES)}) and no point clouds ({CLOUD}).")
+    title = path.resolve().name
+    if clouds:
+        shape = _common_shape(path, clouds, _cloud_shape, "Point clouds need one number of points: resample them.")
+        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: read_cloud(path / clouds[row]))
+    square = (size, size) if size else None
+    shape = square or _common_shape(path, pictures, _image_shape, "Give the size that the model takes: --size 224.")
+    return UnlabelledSamples(title, tuple(pictures), (3, *shape), lambda row: read_image(path / pictures[row], size))
+
+
+def natural(name: str) -> list[tuple[int, int, str]]:
+    """A key that sorts numbers by their value.
+
+    >>> sorted(["a10.png", "a2.png", "B1.png"], key=natural)
+    ['a2.png', 'a10.png', 'B1.png']
+    """
+    parts = re.split(r"(\d+)", name.casefold())
+    return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts]
+
+
+def read_image(path: Path, size: int | None = None) -> Sample:
+    """Read uint8 (H, W, 3), upright; with a size, the shorter side is resized to it and the middle square cut out."""
+    return Fit(size, size)(read_picture(path, upright=True))
+
+
+def read_cloud(path: Path) -> Sample:
+    """Read float32 (P, 3)."""
+    return _cloud(np.load(path, allow_pickle=False))
+
+
+def _cloud(points: NDArray[Any]) -> Sample:
+    if points.ndim != 2 or points.shape[1] != 3 or len(points) < SMALLEST or points.dtype.kind != "f":
+        raise InputError(f"A point cloud must be floating point (P, 3). Got {points.dtype} {points.shape}.")
+    if not np.isfinite(points).all():
+        raise InputError("The point cloud holds NaN or infinity.")
+    return points.astype(np.float32)
+
+
+def _from_array(path: Path, size: int | None) -> UnlabelledSamples:
+    try:
+        stored = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
+        found = {"array": stored} if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
+    except (OSError, ValueError, EOFError) as error:
+        raise InputError(f"{path} cannot be read as an array ({error}).") from error
+    for array in found.values():
+        names = tuple(f"{path.name}[{row}]" for row in range(len(array))) if array.ndim else ()
+        if names and array.ndim == 3 and array.shape[2] == 3 and array.dtype.kind == "f":
+            return UnlabelledSamples(path.stem, names, array.shape[1:], partial(_row_of, array))
+        if names and array.ndim == 4 and array.shape[3] == 3 and array.dtype == np.uint8:
+            if size and array.shape[1:3] != (size, size):
+                raise InputError(f"{path} holds images of {array.shape[1:3]} pixels; the model takes {size}.")
+            return UnlabelledSamples(path.stem, names, (3, *array.shape[1:3]), partial(_row_of, array))
+    shapes = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in found.items())
+    raise InputError(
+        f"{path} must hold point clouds, floating point (N, P, 3), or images, uint8 (N, H, W, 3). Found: {shapes}."
+    )
+
+
+def _row_of(array: NDArray[Any], row: int) -> Sample:
+    sample = np.asarray(array[row])
+    return sample if sample.dtype == np.uint8 else _cloud(sample)
+
+
+def _common_shape(
+    root: Path, names: Sequence[str], read: Callable[[Path], tuple[int, int]], remedy: str
+) -> tuple[int, int]:
+    """The shape that all share, read off the heads of the files; those without one are met again when they are read."""
+    first: dict[tuple[int, int], str] = {}
+    problem = ""
+    for name in names:
+        try:
+            first.setdefault(read(root / name), name)
+        except Exception as error:  # as many kinds as there are formats
+            problem = problem or f"{name}: {error}"
+    if not first:
+        raise InputError(f"None of the {len(names)} files in {root} can be read. The first is {problem}")
+    if len(first) > 1:
+        (one, here), (other, there), *_ = first.items()
+        raise InputError(f"The samples differ in size: {here} has {one}, {there} has {other}. {remedy}")
+    return next(iter(first))
+
+
+def _image_shape(path: Path) -> tuple[int, int]:
+    with Image.open(path) as picture:
+        on_its_side = picture.getexif().get(TURNED, 1) >= 5
+        return (picture.width, picture.height) if on_its_side else (picture.height, picture.width)
+
+
+def _cloud_shape(path: Path) -> tuple[int, int]:
+    points, coordinates = np.load(path, mmap_mode="r", allow_pickle=False).shape
+    return points, coordinates

@@ -1,0 +1,146 @@
+"""Three steps before a method run: open the experiment, claim its run folder, warm up."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ctta.base.errors import StateError
+from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.protocols import PLAIN
+from ctta.data.stream import Stream
+from ctta.experiments.experiment import Experiment
+from ctta.experiments.source_check import SourceError, beyond, expected, measure, scorable
+from ctta.models import weights_hash
+from ctta.records.run_folder import Cell, Run, RunFolder
+from ctta.running.environment import environment
+
+TRIED = 2  # samples that go through the model to see how many classes it has
+
+
+@dataclass(frozen=True)
+class OpenExperiment:
+    """An experiment whose stream and model are open."""
+
+    experiment: Experiment
+    stream: Stream
+    model: nn.Module
+    x: Tensor  # the first batch
+    classes: int  # of the model
+
+    def warm_up(self) -> None:
+        """Load libraries and start threads before the first batch is timed."""
+        with torch.no_grad():
+            self.model(self.x)
+
+    def files(self) -> dict[str, str]:
+        """What the files hold that decide the numbers, as hashes: of the data, the weights and the source data."""
+        data, source = self.experiment.data, self.experiment.source
+        held = {"data": self.stream.fingerprint or str(data.path), "weights": weights_hash(self.model)}
+        return held if source is None else held | {"source": open_stream(source).fingerprint or str(source.path)}
+
+    def problems(self, head: Run) -> tuple[str, ...]:
+        """Why the numbers of this run are not to be trusted."""
+        model, stored = self.experiment.model, head.stream.get("source_check")
+        wanted = expected(model, self.experiment.data, self.stream, self.x.shape[-1])
+        off = wanted.off(SourceError(**stored), model.tolerance) if wanted and stored else ""
+        return tuple(problem for problem in (beyond(self.stream, self.classes), off) if problem)
+
+
+@dataclass(frozen=True)
+class ClaimedRun:
+    """An open experiment with its run folder."""
+
+    opened: OpenExperiment
+    folder: RunFolder
+    cells: tuple[Cell, ...]
+    problems: tuple[str, ...]  # why the numbers are not to be trusted
+
+    def unfinished(self) -> tuple[Cell, ...]:
+        """The method runs that are not complete."""
+        return tuple(cell for cell in self.cells if self.folder.done(cell.cell) is None)
+
+
+def open_experiment(experiment: Experiment) -> OpenExperiment:
+    """Open stream and model, and see that they fit each other."""
+    stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
+    x = next(iter(stream)).x
+    with torch.no_grad():
+        classes = model(x[:TRIED]).shape[-1]
+    scorable(stream, classes)
+    return OpenExperiment(experiment, stream, model, x, classes)
+
+
+def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads: int | None = None) -> ClaimedRun:
+    """Write the head of a new run folder; one that holds another experiment is refused.
+
+    What may change between two attempts is brought up to date: how the run is shown, and whether it is to be trusted.
+    """
+    experiment, cells = opened.experiment, opened.experiment.cells(opened.x.shape)
+    if (folder.path / "run.json").is_file():
+        head = _same(folder, experiment, opened.files())
+        shown = {"paper": experiment.paper, "baseline": experiment.baseline}  # decide no record, so they may change
+        if any(head.experiment.get(key) != value for key, value in shown.items()):
+            head = replace(head, experiment={**head.experiment, **shown})
+            folder.write_run(head)
+    else:
+        head = _new(opened, cells, command, threads)
+        folder.write_run(head)
+    problems = opened.problems(head)
+    for cell in cells:
+        done = folder.done(cell.cell)
+        if done is not None and done.problems != problems:  # other errors are expected now
+            folder.write_done(cell.cell, replace(done, valid=not problems, problems=problems))
+    return ClaimedRun(opened, folder, cells, problems)
+
+
+def _same(folder: RunFolder, experiment: Experiment, files: dict[str, str]) -> Run:
+    """The head of a run folder, if it holds this experiment."""
+    found = folder.run()
+    if found.identity != experiment.identity(files):
+        before = {**found.experiment, "files": found.stream.get("files")}
+        raise StateError(
+            f"{folder.path} holds another experiment: "
+            f"{_difference(before, {**experiment.asdict(), 'files': files})}. "
+            "Give another --out, or remove the folder."
+        )
+    return found
+
+
+def _new(opened: OpenExperiment, cells: tuple[Cell, ...], command: str, threads: int | None) -> Run:
+    experiment, stream, files = opened.experiment, opened.stream, opened.files()
+    data, dataset = experiment.data, DATASETS[experiment.data.dataset]
+    source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), opened.model)
+    sizes = {len(domain) for domain in stream.domains}
+    about = {
+        "dataset": dataset.named(data),
+        "domains": [[domain.name, domain.severity] for domain in stream.domains],
+        "images": sizes.pop() if len(sizes) == 1 else None,
+        "samples": dataset.samples,
+        "batch": data.batch,
+        "boundaries": data.boundaries,
+        "protocol": experiment.protocol.asdict(),
+        "classes": list(stream.classes),
+        "files": files,
+        "source_check": None if source is None else asdict(source),
+    }
+    notes = (*experiment.notes, *stream.notes)
+    identity, made_with = experiment.identity(files), environment(threads)
+    return Run(experiment.name, identity, experiment.asdict(), about, cells, made_with, command, notes)
+
+
+def _difference(old: Any, new: Any, path: str = "") -> str:
+    """Where two experiments differ, in words."""
+    old, new = json.loads(json.dumps(old)), json.loads(json.dumps(new))
+    if isinstance(old, dict) and isinstance(new, dict):
+        parts = [
+            _difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
+            for key in {**old, **new}
+            if old.get(key) != new.get(key)
+        ]
+        return ", ".join(part for part in parts if part)
+    return f"{path} was {old!r}, is {new!r}"

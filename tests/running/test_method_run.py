@@ -1,0 +1,149 @@
+"""What a method run leaves behind; stopped or killed, it ends like an unbroken one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ctta import CttaError
+from ctta.experiments import experiment as experiments
+from ctta.records.run_folder import Record, RunFolder
+from run_folders import assert_same_runs, cells, execute
+
+TESTS = Path(__file__).parents[1]
+SPEC = {
+    "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 60, "batch": 20},
+    "model": {"name": None, "factory": "tiny:network"},
+    "methods": ["source", "tent", {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01}],
+}
+
+
+def run_all(folder: Path, spec=SPEC) -> RunFolder:
+    found = RunFolder(folder)
+    for _ in execute(experiments.make(spec), found):
+        pass
+    return found
+
+
+def records(folder: RunFolder) -> dict[str, list[Record]]:
+    return {cell: list(folder.records(cell)) for cell in cells(folder)}
+
+
+def test_a_run_leaves_records_samples_and_marks(tmp_path):
+    folder = run_all(tmp_path / "run")
+    assert cells(folder) == ["source-s0", "tent-s0", "dss-s0"]
+    for cell, found in records(folder).items():
+        assert [record.step for record in found] == list(range(9))
+        assert [record.domain for record in found[::3]] == ["gaussian_noise", "fog", "contrast"]
+        assert folder.done(cell).n == 180
+        assert sorted(set(folder.samples(cell).position)) == [0, 1, 2]
+    dss = records(folder)["dss-s0"]
+    assert all(record.selected is not None and record.info["views"] == 2 for record in dss)
+    assert all(round(record.info["selected"] * record.n) == record.selected for record in dss)
+    assert not list(tmp_path.rglob("*.pt"))
+
+
+def test_source_data_reach_the_methods_that_need_them(tmp_path):
+    spec = SPEC | {
+        "methods": ["source", {"method": "eata", "margin": 1.0, "anchor": 1e4, "lr": 0.05}],
+        "source": {"first": 9000, "images": 50},
+    }
+    one = run_all(tmp_path / "one", spec)
+    assert one.run().cells[1].traits["source"] == "statistics"
+    other = run_all(tmp_path / "other", spec | {"source": {"first": 9500, "images": 50}})
+    different = [record.info["loss"] for record in one.records("eata-s0")]
+    assert different != [record.info["loss"] for record in other.records("eata-s0")], "what is shown must matter"
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(spec), broken, checkpoint_seconds=0.0)):
+        if count == 13:
+            break
+    assert_same_runs(one, run_all(broken.path, spec))
+
+
+def test_a_protocol_is_run_recorded_and_resumed(tmp_path):
+    spec = SPEC | {"protocol": {"kind": "recurring", "rounds": 12}, "methods": ["source", "tent"]}
+    spec["data"] = {"domains": ["gaussian_noise", "fog", "contrast"], "images": 6, "batch": 4}
+    whole = run_all(tmp_path / "whole", spec)
+    found = records(whole)["tent-s0"]
+    assert [(record.position, record.n) for record in found[:4]] == [(0, 4), (0, 2), (1, 4), (1, 2)]
+    assert [record.domain for record in found[::2]] == ["gaussian_noise", "fog", "contrast"] * 12
+    assert whole.run().stream["protocol"] == {"kind": "recurring", "rounds": 12, "order": None}
+    assert set(whole.samples("tent-s0").position) == set(range(30)), "of a long stream, the first segments"
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(spec), broken, checkpoint_seconds=0.0)):
+        if count == 100:
+            break
+    assert_same_runs(whole, run_all(broken.path, spec))
+
+
+@pytest.mark.parametrize("stop", [1, 4, 10, 17, 26])
+@pytest.mark.parametrize("every", [0.0, 1e9])
+def test_a_stopped_run_goes_on(tmp_path, stop, every):
+    whole = run_all(tmp_path / "whole")
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=every)):
+        if count == stop:
+            break
+    for path in broken.path.glob("*.jsonl"):  # the crash also cuts a line short
+        with path.open("a") as file:
+            file.write('{"method": "te')
+        break
+    assert_same_runs(whole, run_all(broken.path))
+
+
+def test_a_checkpoint_ahead_of_its_records_leaves_no_hole(tmp_path):
+    whole = run_all(tmp_path / "whole")
+    broken = RunFolder(tmp_path / "broken")
+    for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=0.0)):
+        if count == 14:
+            break
+    path = broken.records_path("tent-s0")  # the machine went down before these lines reached the disk
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:2]))
+    assert_same_runs(whole, run_all(broken.path))
+
+
+def test_records_that_do_not_fit_are_noticed(tmp_path):
+    broken = RunFolder(tmp_path)
+    for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=1e9)):
+        if count == 12:
+            break
+    path = broken.records_path("tent-s0")
+    first, *rest = path.read_text().splitlines(keepends=True)
+    path.write_text(first.replace('"wrong": ', '"wrong": 1') + "".join(rest))
+    with pytest.raises(CttaError, match=r"Batch 0 of tent, computed again, differs"):
+        run_all(tmp_path)
+    assert broken.done("tent-s0") is None
+    assert broken.done("dss-s0") is not None, "the others finish"
+
+
+def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path):
+    whole = run_all(tmp_path / "whole")
+    file, out = tmp_path / "spec.yaml", tmp_path / "killed"
+    file.write_text(json.dumps(SPEC))
+    words = ["run", str(file), "--out", str(out), "--quiet", "--checkpoint-seconds", "0"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    moments = (
+        ("ctta.running.gallery:Gallery.keep", "before", 5),  # a batch is computed, its record not written
+        ("ctta.running.checkpoint:save", "before", 3),  # the record is written, the state not saved
+        ("pathlib:Path.replace", "before", 6),  # a file is written beside the one that it replaces
+        ("pathlib:Path.replace", "after", 8),  # a file is replaced
+        ("ctta.records.run_folder:RunFolder.write_done", "before", 1),  # all is there but the mark
+        ("ctta.records.run_folder:RunFolder.write_done", "after", 1),  # the mark is there, the checkpoint not removed
+        ("pathlib:Path.unlink", "never", 0),
+    )
+    codes = [
+        subprocess.run(
+            [sys.executable, str(TESTS / "killed_run.py"), function, when, str(count), *words],
+            env=environment,
+            stdout=subprocess.DEVNULL,
+        ).returncode
+        for function, when, count in moments
+    ]
+    assert codes == [-signal.SIGKILL] * (len(moments) - 1) + [0]
+    assert_same_runs(whole, RunFolder(out))
