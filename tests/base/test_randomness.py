@@ -26,15 +26,6 @@ def test_draws_depend_on_seed_and_batch_only():
         assert -2 <= draw.min() < -1.9 < 2.9 < draw.max() < 3
 
 
-def test_a_restored_state_draws_again():
-    random = Randomness(0, 0, CPU)
-    state = random.state()
-    first = random.uniform(0, 1, 5)
-    assert not torch.equal(random.uniform(0, 1, 5), first)
-    random.restore(state)
-    assert torch.equal(random.uniform(0, 1, 5), first)
-
-
 def test_the_global_generator_follows_the_seed_inside_and_is_as_before_outside():
     before = torch.get_rng_state()
     with Randomness(0, 1, CPU).scoped():

@@ -102,8 +102,8 @@ def test_training_follows_the_same_statistics() -> None:
     [
         ("source", {}),
         ("bn_adapt", {}),
-        ("bn_adapt", {"alpha": 0.4}),
-        ("bn_adapt", {"statistics": "running", "alpha": 0.2}),
+        ("bn_adapt", {"batch_weight": 0.4}),
+        ("bn_adapt", {"statistics": "running", "batch_weight": 0.2}),
         ("tent", {"lr": 1e-2}),
         ("tent", {"lr": 1e-2, "statistics": "running"}),
         ("cotta", {"views": 2, "augmentation_threshold": 1.0}),

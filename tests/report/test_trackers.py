@@ -179,7 +179,7 @@ def test_a_tracker_that_fails_is_told_of_once(tmp_path, monkeypatch):
     assert len(words) == 1
     assert "the disk is full" in words[0]
     assert "--to failing" in words[0]
-    assert tracking.inspect() == []
+    assert tracking.look() == []
 
 
 def test_a_store_that_cannot_be_opened_is_known_before_the_run(tmp_path):

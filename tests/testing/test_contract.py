@@ -111,10 +111,10 @@ class Grows(Source):
 class LearnsWhenAsked(TENT):
     """Learns in predict()."""
 
-    def answer(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             next(self.model.parameters()).mul_(0.99)
-        return super().answer(x)
+        return super().logits(x)
 
 
 class DropsAClass(Source):

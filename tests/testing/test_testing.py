@@ -19,7 +19,7 @@ class LargestLogit(Adapter):
         self.model = self.copy_source()
         self.train_on(self.model.parameters())
 
-    def answer(self, x):
+    def logits(self, x):
         return self.run(self.model, x)
 
     def adapt(self, x):

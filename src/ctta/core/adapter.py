@@ -130,9 +130,14 @@ class Adapter(MethodTools, ABC):
     def adapt(self, x: Tensor) -> Step:
         """The method's one duty: predict, then learn. Grad mode and randomness are set; x is a valid batch."""
 
-    def answer(self, x: Tensor) -> Tensor:
-        """Logits with the weights as they are now. Changes nothing."""
-        return self.run(self.source_model, x)
+    @property
+    def network(self) -> nn.Module:
+        """The network that predicts: the first copy of the source, or the source itself if there is none."""
+        return self._networks[0] if self._networks else self.source_model
+
+    def logits(self, x: Tensor) -> Tensor:
+        """The prediction with the weights as they are now. Changes nothing."""
+        return self.run(self.network, x)
 
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain, before its first batch; the caller decides to give it."""
@@ -173,7 +178,7 @@ class Adapter(MethodTools, ABC):
         """The prediction with the current weights. Nothing is learned, no state changes."""
         with self._scope(x) as x, torch.no_grad():
             self._read(x)
-            return self.answer(x)
+            return self.logits(x)
 
     def source(self, x: Tensor) -> Tensor:
         """The prediction of the unadapted model, with the source's own statistics."""
@@ -281,7 +286,7 @@ class Adapter(MethodTools, ABC):
                 inputs.check_form(x, *self.placement)
                 x = x.clone() if x.is_inference() else x.detach()
                 random = Randomness(self.seed, self.batches, x.device)
-                self._current = CurrentBatch(random, self._view_maker(x), torch.zeros_like(self.skipped))
+                self._current = CurrentBatch(random, torch.zeros_like(self.skipped))
                 with random.scoped():
                     yield x
         finally:
@@ -295,7 +300,7 @@ class Adapter(MethodTools, ABC):
         numbers = {name: value for name, value in seen.items() if value.dim() == 0}
         wanted = [*torch.aminmax(x), *([] if drift is None else [drift.boundary]), *numbers.values()]
         low, high, *rest = torch.stack([value.detach().to(torch.float32) for value in wanted]).tolist()
-        inputs.check_values(low, high, getattr(self._batch.views, "limits", None))
+        inputs.check_values(low, high, getattr(self._view_maker(x), "limits", None))
         boundary = drift is not None and bool(rest.pop(0))
         self._batch.observed = {**seen, **dict(zip(numbers, rest, strict=True))}
         return boundary

@@ -103,8 +103,9 @@ class MeanTeacher(Adapter):
                 self.classes,
             )
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.teacher, x)
+    @property
+    def network(self) -> nn.Module:
+        return self.teacher
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         """The source's mean confidence, if it can decide whether views are averaged."""

@@ -27,7 +27,6 @@ class CurrentBatch:
     """What lives only while one batch is processed."""
 
     random: Randomness
-    views: Views | None
     skipped: Tensor
     observed: Mapping[str, Any] = field(default_factory=dict)
     forwards: int = 0  # samples that went through a network

@@ -87,9 +87,6 @@ class AdaContrast(Adapter):
         self.register_buffer("memory_probabilities", torch.zeros(size, self.classes, device=device, dtype=dtype))
         self.register_buffer("seen", torch.zeros((), device=device, dtype=torch.int64))
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.student, x)
-
     def adapt(self, x: Tensor) -> Step:
         (weak,) = self.make_views(x, kind="weak")
         strong, other = self.make_views(x, 2, kind="strong")
@@ -101,7 +98,7 @@ class AdaContrast(Adapter):
             loss = self.learn(F.cross_entropy(logits, label) + contrast + diversity_loss(logits))
         self.remember(key, label, *self.run_features(self.key, weak))
         self.follow(self.key.parameters(), self.student.parameters(), self.config.ema)
-        return Step(self.answer(x), {"loss": loss, "contrast": contrast})
+        return Step(self.logits(x), {"loss": loss, "contrast": contrast})
 
     def contrast(self, query: Tensor, key: Tensor, label: Tensor) -> Tensor:
         """The contrastive loss against the queue as it is."""

@@ -61,13 +61,10 @@ class ConjugatePL(Adapter):
         self.model = self.copy_source()
         self.train_on(norm_parameters(self.model))
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.model, x)
-
     def adapt(self, x: Tensor) -> Step:
         logits = self.run(self.model, x, grad=True) / self.config.temperature
         loss = self.learn(conjugate_loss(logits, self.config.epsilon).mean())
-        return Step(self.answer(x), {"loss": loss})
+        return Step(self.logits(x), {"loss": loss})
 
 
 def conjugate_label(probability: Tensor, epsilon: float) -> Tensor:

@@ -72,9 +72,6 @@ class ETA(Adapter):
         device, dtype = self.placement
         self.register_buffer("average", torch.zeros(self.classes, device=device, dtype=dtype))
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.model, x)
-
     def adapt(self, x: Tensor) -> Step:
         limit = self.config.margin * math.log(self.classes)
         logits = self.run(self.model, x, grad=True)

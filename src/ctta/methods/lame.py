@@ -54,9 +54,9 @@ class LAME(Adapter):
         self.find_head()
 
     def adapt(self, x: Tensor) -> Step:
-        return Step(self.answer(x))
+        return Step(self.logits(x))
 
-    def answer(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         features, logits = self.run_features(self.source_model, x)
         affinity = knn_affinity if self.config.affinity == "knn" else rbf_affinity
         kernel = affinity(distances(features), self.config.neighbours)

@@ -93,7 +93,7 @@ class RMT(Adapter):
         super().restore_source()
         draw_projector(self.projector, self.seed)
 
-    def answer(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         return self.run(self.student, x) + self.run(self.teacher, x)
 
     def adapt(self, x: Tensor) -> Step:

@@ -75,7 +75,7 @@ class ROID(Adapter):
         uniform = torch.full((self.classes,), 1 / self.classes, device=device, dtype=dtype)
         self.register_buffer("mean_probability", uniform)
 
-    def answer(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         return self.corrected(self.run(self.model, x))
 
     def corrected(self, logits: Tensor) -> Tensor:

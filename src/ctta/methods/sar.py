@@ -100,9 +100,6 @@ class SAR(Adapter):
         else:
             log.info("sar: the norm layers of these modules do not learn: %s", ", ".join(found) or "none")
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.model, x)
-
     def adapt(self, x: Tensor) -> Step:
         limit = self.config.margin * math.log(self.classes)
         logits = self.run(self.model, x, grad=True)

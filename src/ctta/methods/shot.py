@@ -61,9 +61,6 @@ class SHOT(Adapter):
             raise ModelError("SHOT learns all but the head, and this model is only a head. Use another method.")
         self.train_on(learned)
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.model, x)
-
     def adapt(self, x: Tensor) -> Step:
         logits = self.run(self.model, x, grad=True)
         loss = self.config.label_weight * confident_loss(logits, self.config.threshold)

@@ -47,9 +47,6 @@ class TENT(Adapter):
         self.model = self.copy_source()
         self.train_on(norm_parameters(self.model))
 
-    def answer(self, x: Tensor) -> Tensor:
-        return self.run(self.model, x)
-
     def adapt(self, x: Tensor) -> Step:
         logits = self.run(self.model, x, grad=True)
         loss = self.learn(entropy(logits).mean())

@@ -50,7 +50,7 @@ class TestAug(Adapter):
         self.model = self.copy_source(many_passes=True)
 
     def adapt(self, x: Tensor) -> Step:
-        return Step(self.answer(x), {"views": torch.tensor(self.config.views)})
+        return Step(self.logits(x), {"views": torch.tensor(self.config.views)})
 
-    def answer(self, x: Tensor) -> Tensor:
+    def logits(self, x: Tensor) -> Tensor:
         return torch.stack(list(self.run_views(self.model, x, self.config.views))).mean(0)
