@@ -284,6 +284,7 @@ class Adapter(MethodTools, ABC):
         try:
             with torch.inference_mode(False), torch.enable_grad():
                 inputs.check_form(x, *self.placement)
+                self._view_maker(x)  # refuses what it has no augmented views for
                 x = x.clone() if x.is_inference() else x.detach()
                 random = Randomness(self.seed, self.batches, x.device)
                 self._current = CurrentBatch(random, torch.zeros_like(self.skipped))
