@@ -47,13 +47,13 @@ def test_a_run_is_put_beside_the_paper(tmp_path, spec):
     folder = tmp_path / "run"
     code, out, err = ctta("run", spec, "--out", folder)
     assert code == 0, err
-    assert "Beside the paper" not in out
+    assert "Comparison with the paper" not in out
     code, out, err = ctta("run", spec, "--out", folder, "--set", "paper=table1")
     assert code == 0, err
     assert "All of it was done before" in err, "the table decides no number"
-    assert "Beside the paper: Table 1, CIFAR10-C" in out
+    assert "Comparison with the paper: Table 1, CIFAR10-C" in out
     assert "only the order is compared" in " ".join(out.split())
-    assert "## Beside the paper" in (folder / "table.md").read_text()
+    assert "## Comparison with the paper" in (folder / "table.md").read_text()
     assert (folder / "comparison.csv").read_text().startswith("table,label,domain,paper")
     code, out, err = ctta("report", folder, "--json")
     assert json.loads(out)["comparison"] == json.loads((folder / "comparison.json").read_text())

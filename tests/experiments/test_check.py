@@ -23,7 +23,7 @@ from ctta.experiments.check import check
 from ctta.experiments.source_check import Expected, SourceError, expected, measure
 from ctta.models import identify, weights_hash
 from ctta.records.run_folder import RunFolder
-from ctta.report.tables import errors as tables
+from ctta.report.reports import RunReport
 from ctta.running.runner import execute
 from needs import DATA
 from trees import truncate, write_classes
@@ -291,11 +291,12 @@ def test_a_run_whose_source_error_is_off_is_marked_everywhere(tmp_path):
         done = folder.done(cell)
         assert not done.valid
         assert "expected 5.0 ±" in done.problems[0]
-    table = tables.build(folder)
-    for text in (tables.to_markdown(table), tables.to_csv(table)):
-        assert "invalid" in text
-    assert tables.to_markdown(table).count("expected 5.0") == 1  # said once, for all rows
-    assert not any(table.best)
+    made = RunReport.load(folder)
+    made.write()
+    for name in ("table.md", "table.csv", "table.tex"):
+        assert "invalid" in (folder.path / name).read_text()
+    assert (folder.path / "table.md").read_text().count("expected 5.0") == 1  # said once, for all rows
+    assert not any(made.errors.best)
     # The expectation was wrong: nothing is computed again, the mark goes.
     before = folder.records_path("dss-s0").stat().st_mtime_ns
     folder = run(changed("model", expected_error=stored["error"]), tmp_path / "run")
@@ -324,7 +325,7 @@ def test_imagenet_trees_run_from_end_to_end(tmp_path):
         spec = {"data": data, "model": model, "methods": methods}
         assert not said(spec, "problem")
         folder = run(spec, tmp_path / f"run-{name}")
-        assert tables.build(folder).dataset == title
+        assert RunReport.load(folder).errors.dataset == title
         assert [record.n for record in folder.records("tent-s0")] == [4, 2]
         assert folder.run().stream["source_check"]["on"] == "domains"
     assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; scored on those.",)

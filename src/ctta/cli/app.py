@@ -32,7 +32,6 @@ from rich.table import Table
 from rich.text import Text
 
 import ctta
-from ctta import report as reports
 from ctta.base.errors import ConfigError, CttaError, StateError, nearest
 from ctta.data.corruptions import NAMES, PAPER
 from ctta.data.corruptions.files import parse_corruptions, parse_severities, plan_corruption
@@ -47,11 +46,8 @@ from ctta.methods import METHODS
 from ctta.models import MODELS
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import SweepFolder
-from ctta.report import trackers
-from ctta.report.tables import errors as tables
-from ctta.report.tables import paper as comparisons
-from ctta.report.tables import summary
-from ctta.report.tables import sweep as overview
+from ctta.report import reports, trackers
+from ctta.report.tables.errors import needs
 from ctta.running import engines, runner
 from ctta.running.adapt_folder import plan_adaptation
 from ctta.training import learner as trainer
@@ -128,13 +124,13 @@ def run(
         folder = SweepFolder(out or Path("runs") / swept.head.name)
         folder.write(swept.head)
         runs = [(one, folder.point(slug)) for slug, one in swept.experiments.items()]
-        path, show = folder.path, partial(_show_sweep, folder, as_json=as_json)
+        path, show = folder.path, partial(_show, folder.path, as_json=as_json)
     else:
         loaded = experiments.make(values, name=experiment.stem)
         single = RunFolder(out or Path("runs") / loaded.name)
         if SweepFolder(single.path).is_one():
             raise StateError(f"{single.path} holds a sweep, and this is a single experiment. Give another --out.")
-        runs, path, show = [(loaded, single)], single.path, partial(_show, single, as_json=as_json)
+        runs, path, show = [(loaded, single)], single.path, partial(_show, single.path, as_json=as_json)
         if engine is None:
             _execute(loaded, single, quiet=quiet, as_json=as_json, every=checkpoint_seconds, track=track)
             return
@@ -157,10 +153,7 @@ def report(
     as_json: AsJson = False,
 ) -> None:
     """Make table and page again from what a run folder holds."""
-    if SweepFolder(folder).is_one():
-        _show_sweep(SweepFolder(folder), as_json=as_json)
-    else:
-        _show(RunFolder(folder), as_json=as_json)
+    _show(folder, as_json=as_json)
 
 
 @app.command(
@@ -302,7 +295,7 @@ def list_(
             raise ConfigError(f"There is no protocol {name!r}. {nearest(str(name), KINDS)}")
         rows = [dict(zip(FIELD, row, strict=True)) for row in KINDS[str(name)].describe()]
     elif what == "methods" and name is None:
-        rows = [{"method": key, **tables.needs(asdict(kind.traits))} for key, kind in METHODS.items()]
+        rows = [{"method": key, **needs(asdict(kind.traits))} for key, kind in METHODS.items()]
         if as_json or Console().width > 120:
             rows = [{**row, "what it does": _summary(METHODS[row["method"]])} for row in rows]
     elif what == "methods":
@@ -398,7 +391,7 @@ def _execute(
         raise typer.Exit(130) from None
     if not worked and not quiet:
         console.print(f"All of it was done before, in {folder.path}.")
-    _show(folder, as_json=as_json)
+    _show(folder.path, as_json=as_json)
     tracking.finish()
     if not quiet:
         _say_where(tracking)
@@ -468,54 +461,17 @@ def _tell(failures: Sequence[engines.Event]) -> None:
     console.print(f"{count}; the others are kept. The same command tries again.", soft_wrap=True)
 
 
-def _show_sweep(folder: SweepFolder, *, as_json: bool) -> None:
-    """Tables and page of every point and of all together; what is averaged, or every point, on the terminal."""
-    points = folder.begun().values()
-    for point in points:
-        _write_tables(point)
-    made = overview.build(folder)
-    page = overview.write(folder, made)
-    beside = comparisons.write(folder.path, *points) if points and set(made.head.axes) == set(made.head.over) else None
+def _show(path: Path, *, as_json: bool) -> None:
+    """Tables of a run or a sweep on the terminal; tables and page in its folder."""
+    made = reports.load(path)
+    page = made.write()
     if as_json:
-        paper = {"comparison": comparisons.to_json(beside)} if beside else {}
-        print(json.dumps({**overview.to_json(made), **paper, "report": str(page)}))
+        print(json.dumps({**made.to_json(), "report": str(page)}))
         return
     console = Console()
-    console.print(overview.to_rich(made, bool(made.averages), console.width))
-    if beside:
-        console.print(comparisons.to_rich(beside))
+    for shown in made.to_rich(console.width):
+        console.print(shown, soft_wrap=isinstance(shown, str))
     console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
-
-
-def _show(folder: RunFolder, *, as_json: bool) -> None:
-    """Tables on the terminal; tables and page in the folder."""
-    table, second, beside, page = _write_tables(folder)
-    if as_json:
-        paper = {"comparison": comparisons.to_json(beside)} if beside else {}
-        metrics = {"metrics": summary.to_json(second)}
-        print(json.dumps({**tables.to_json(table), **metrics, **paper, "report": str(page)}))
-        return
-    console = Console()
-    console.print(tables.to_rich(table, console.width))
-    if table.labelled:
-        console.print(summary.to_rich(second, console.width))
-    if beside:
-        console.print(comparisons.to_rich(beside))
-    for note in folder.run().notes:
-        console.print(note, soft_wrap=True)
-    console.print(f"Report: {page.resolve().as_uri()}", soft_wrap=True)
-
-
-def _write_tables(folder: RunFolder) -> tuple[tables.Table, summary.Summary, comparisons.Comparison | None, Path]:
-    """Tables and page of a run folder."""
-    table, beside = tables.build(folder), comparisons.write(folder.path, folder)
-    (folder.path / "table.csv").write_text(tables.to_csv(table))
-    markdown = [tables.to_markdown(table), *([comparisons.to_markdown(beside)] if beside else [])]
-    (folder.path / "table.md").write_text("\n".join(markdown))
-    second = summary.build(folder, table)
-    (folder.path / "metrics.csv").write_text(summary.to_csv(second))
-    (folder.path / "metrics.json").write_text(json.dumps(summary.to_json(second), indent=1))
-    return table, second, beside, reports.write(folder)
 
 
 def _bar(console: Console, quiet: bool) -> Progress:

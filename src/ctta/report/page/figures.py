@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 from markupsafe import Markup
 
-from ctta.report.metrics import Split, Value, running_error, third
+from ctta.report.metrics import Series, Split, running_error, third
 from ctta.report.page import charts
-from ctta.report.page.charts import Band, Dot, Dots, Line, Pair, Style
+from ctta.report.page.charts import Band, DotSeries, LineSeries, Pair, Style
 from ctta.report.page.tracks import Track, known, thin
-from ctta.report.tables.errors import Column, Table
+from ctta.report.tables.errors import ErrorTable, StreamPart
 
 MOST_POINTS = 2000  # a longer line is thinned: the screen has no more
 THRESHOLD = Style(8, "7 3", "diamond")  # a colour that no method has
-
-
-@dataclass(frozen=True)
-class Key:
-    """An entry of a legend."""
-
-    label: str
-    swatch: Markup
+BOUNDARIES = {  # what the threshold does at a domain boundary
+    "known": " Domain boundaries are known: there it is reset half-way to chance level.",
+    "detected": " At each detected domain boundary it is reset half-way to chance level.",
+    "unknown": " Domain boundaries are unknown to the method.",
+}
 
 
 @dataclass(frozen=True)
@@ -37,14 +34,14 @@ class Figure:
     reading: str  # how to read it
     svg: Markup
     data: Mapping[str, Any]
-    legend: tuple[Key, ...] = ()
+    legend: tuple[tuple[str, Markup], ...] = ()  # labels and their swatches
 
 
 @dataclass(frozen=True)
 class Scene:
     """What all figures share."""
 
-    table: Table
+    table: ErrorTable
     tracks: tuple[Track, ...]
     styles: Mapping[str, Style]
 
@@ -59,18 +56,17 @@ class Scene:
 
 
 def errors(scene: Scene) -> Figure | None:
-    """Error by domain and label."""
+    """Error by domain and method."""
     table = scene.table
     rows = [row for row in table.rows if any(value is not None for value in row.errors)]
     if not rows:
         return None
-    series = [Dots(row.label, [_dot(v) for v in (*row.errors, row.mean)], scene.styles[row.label]) for row in rows]
+    series = [DotSeries(row.label, (*row.errors, row.mean), scene.styles[row.label]) for row in rows]
     heads = [*(column.short for column in table.columns), "mean"]
     return Figure(
         name="errors",
         title="Error by domain",
-        reading="Each column is one kind of damage, in the order the stream brings it. Each mark is one method; "
-        "lower is better."
+        reading="Each column is one domain, in the order of the stream. Each mark is one method; lower is better."
         + (" Whiskers show one standard deviation over seeds." if any(len(row.seeds) > 1 for row in rows) else ""),
         svg=charts.dot_chart("errors", "Error by domain and method", heads, series, axis="error, %"),
         data={
@@ -80,103 +76,63 @@ def errors(scene: Scene) -> Figure | None:
                 for row in rows
             ],
         },
-        legend=_legend([(row.label, scene.styles[row.label]) for row in rows]),
+        legend=_legend(series),
     )
 
 
 def running(scene: Scene) -> Figure | None:
     """Running error along the stream."""
-    tracks = [track for track in scene.tracks if known(track.errors)]
-    if not tracks:
+    if not scene.tracks:
         return None
-    window = _window(scene)
+    window = third(len(scene.longest.steps) / len(set(scene.longest.positions)))
     over = "of each batch" if window == 1 else f"over the last {window} batches"
-    lines = [
-        Line(t.label, thin(running_error(t.errors, t.sizes, window), scene.every), scene.styles[t.label])
-        for t in tracks
-    ]
     return _over_stream(
         scene,
-        lines,
+        _lines(scene, lambda track: running_error(track.errors, track.sizes, window)),
         name="running",
         title="Error along the stream",
-        reading=f"The error {over}, as the stream goes by. Shaded bands are domains. "
-        "A method that adapts well drops after each change; one that drifts climbs and stays up.",
+        reading=f"The error {over}. Shaded bands are domains. "
+        "A method that adapts well drops after each change; one that drifts rises and stays up.",
         axis="error, %",
         unit=" %",
     )
 
 
 def clean(scene: Scene) -> Figure | None:
-    """Error on clean samples along the stream, where it was measured."""
-    tracks = [track for track in scene.tracks if known(track.clean)]
-    if not tracks:
-        return None
+    """Error on clean samples along the stream, if it was measured."""
     return _over_stream(
         scene,
-        [Line(t.label, thin(t.clean, scene.every), scene.styles[t.label]) for t in tracks],
+        _lines(scene, lambda track: track.clean),
         name="clean",
         title="Error on clean samples",
-        reading="Asked where a domain ends, without learning from them; a value stands until the next. A line that "
-        "climbs forgets what the model knew.",
+        reading="Evaluated at the end of each domain, without learning from them; a value holds until the next. A line "
+        "that rises shows forgetting.",
         axis="error, %",
         unit=" %",
     )
 
 
 def confidence(scene: Scene) -> Figure | None:
-    """Mean confidence of all methods: what is left to see without labels."""
-    tracks = [track for track in scene.tracks if known(track.confidence)]
-    if not tracks:
-        return None
-    lines = [Line(t.label, thin(t.confidence, scene.every), scene.styles[t.label]) for t in tracks]
+    """Mean confidence of all methods: what can be shown without labels."""
     return _over_stream(
         scene,
-        lines,
+        _lines(scene, lambda track: track.confidence),
         name="confidence",
         title="Confidence along the stream",
-        reading="Each method's mean confidence in each batch. High is not the same as right.",
+        reading="Each method's mean confidence in each batch. High confidence does not mean high accuracy.",
         axis="confidence",
         y=(0.0, 1.0),
     )
 
 
-def thresholds(scene: Scene) -> list[Figure]:
-    """The paper's figure, one a label that has a threshold: mean confidence and the threshold that follows it."""
-    figures: list[Figure] = []
-    for track in scene.tracks:
-        if known(track.threshold):
-            lines = [
-                Line("confidence", thin(track.confidence, scene.every), scene.styles[track.label]),
-                Line("threshold", thin(track.threshold, scene.every), THRESHOLD),
-            ]
-            figures.append(
-                _over_stream(
-                    scene,
-                    lines,
-                    name=f"threshold-{len(figures)}",
-                    title=f"{track.label}: confidence and threshold",
-                    reading="The solid line is the mean confidence of the pseudo-labels in each batch, the dashed "
-                    "one the threshold that follows it." + _told(scene.table),
-                    axis="probability",
-                    y=(0.0, 1.0),
-                )
-            )
-    return figures
-
-
 def selection(scene: Scene) -> Figure | None:
-    """Share of samples selected, along the stream."""
-    tracks = [track for track in scene.tracks if known(track.selected)]
-    if not tracks:
-        return None
-    lines = [Line(t.label, thin(t.selected, scene.every), scene.styles[t.label]) for t in tracks]
+    """Percentage of samples selected, along the stream."""
     return _over_stream(
         scene,
-        lines,
+        _lines(scene, lambda track: track.selected),
         name="selection",
-        title="Share of samples selected",
-        reading="How much of each batch was trusted enough to learn from.",
+        title="Percentage of samples selected",
+        reading="How much of each batch was selected to learn from.",
         axis="selected, %",
         unit=" %",
         y=(0.0, 100.0),
@@ -184,8 +140,30 @@ def selection(scene: Scene) -> Figure | None:
     )
 
 
+def thresholds(scene: Scene) -> list[Figure]:
+    """Mean confidence and the threshold that follows it, as in the paper's figure; one per method that has it."""
+    figures: list[Figure] = []
+    for track in scene.tracks:
+        lines = [
+            LineSeries("confidence", thin(track.confidence, scene.every), scene.styles[track.label]),
+            LineSeries("threshold", thin(track.threshold, scene.every), THRESHOLD),
+        ]
+        figure = _over_stream(
+            scene,
+            lines if known(track.threshold) else [],
+            name=f"threshold-{len(figures)}",
+            title=f"{track.label}: confidence and threshold",
+            reading="The solid line is the mean confidence of the pseudo-labels in each batch, the dashed one the "
+            "threshold that follows it." + BOUNDARIES.get(scene.table.boundaries, BOUNDARIES["unknown"]),
+            axis="probability",
+            y=(0.0, 1.0),
+        )
+        figures += [figure] if figure else []
+    return figures
+
+
 def accuracies(scene: Scene) -> list[Figure]:
-    """Accuracy of the selected against the rejected, one figure a label that selects."""
+    """Accuracy of the selected against the rejected, one figure per method that selects."""
     figures: list[Figure] = []
     for track in scene.tracks:
         parts = {
@@ -199,7 +177,7 @@ def accuracies(scene: Scene) -> list[Figure]:
 
 
 def calibrations(scene: Scene) -> list[Figure]:
-    """Reliability, one small figure a label."""
+    """Reliability, one small figure per method."""
     return [
         Figure(
             name=f"calibration-{number}",
@@ -220,7 +198,7 @@ def overall(track: Track) -> Split:
 
 
 def _accuracy_figure(
-    scene: Scene, track: Track, columns: Sequence[Column], splits: Sequence[Split], number: int
+    scene: Scene, track: Track, columns: Sequence[StreamPart], splits: Sequence[Split], number: int
 ) -> Figure:
     name = f"accuracy-{number}"
     style = scene.styles[track.label]
@@ -233,7 +211,7 @@ def _accuracy_figure(
         name=name,
         title=title,
         reading="Filled: accuracy of the selected samples. Hollow: of the rejected. The longer the line between them, "
-        "the better the selection tells good guesses from bad.",
+        "the better the selection separates right predictions from wrong ones.",
         svg=charts.pair_chart(name, title, pairs, style, axis="accuracy, %"),
         data={
             "label": track.label,
@@ -245,9 +223,17 @@ def _accuracy_figure(
     )
 
 
+def _lines(scene: Scene, read: Callable[[Track], Series]) -> list[LineSeries]:
+    """One line per method that has such values."""
+    found = ((track.label, read(track)) for track in scene.tracks)
+    return [
+        LineSeries(label, thin(values, scene.every), scene.styles[label]) for label, values in found if known(values)
+    ]
+
+
 def _over_stream(
     scene: Scene,
-    lines: Sequence[Line],
+    lines: Sequence[LineSeries],
     *,
     name: str,
     title: str,
@@ -256,8 +242,10 @@ def _over_stream(
     unit: str = "",
     y: tuple[float, float] | None = None,
     height: float = 350,
-) -> Figure:
-    """A line chart over the batches, its data and its legend."""
+) -> Figure | None:
+    """A line chart over the batches, its data and its legend; none without lines."""
+    if not lines:
+        return None
     longest, every = scene.longest, scene.every
     if every > 1:
         reading += f" Each point is the mean of {every} batches."
@@ -268,49 +256,32 @@ def _over_stream(
         svg=charts.line_chart(name, title, lines, _bands(scene), axis=axis, y=y, height=height),
         data={
             "steps": longest.steps[::every],
-            "domains": [scene.table.stretches[p].title.replace("_", " ") for p in longest.positions[::every]],
+            "domains": [scene.table.segments[p].title.replace("_", " ") for p in longest.positions[::every]],
             "unit": unit,
             "series": [{"label": line.label, "values": line.values} for line in lines],
         },
-        legend=_legend([(line.label, line.style) for line in lines]),
+        legend=_legend(lines),
     )
 
 
 def _bands(scene: Scene) -> list[Band]:
-    """Where each domain lies; domains still to come get the room of those that went by."""
+    """Where each domain lies; domains still to come are as wide as the widest so far."""
     longest, every = scene.longest, scene.every
     starts: dict[int, int] = {}
     for index, position in enumerate(longest.positions):
         starts.setdefault(position, index)
     edges = [*starts.values(), len(longest.positions)]
     usual = max(after - before for before, after in pairwise(edges))
-    stretches = scene.table.stretches
-    whole = len(starts) == len(stretches)
+    segments = scene.table.segments
+    whole = len(starts) == len(segments)
     if not whole:
         edges[-1] = edges[-2] + usual
-        edges += [edges[-1] + usual * (index + 1) for index in range(len(stretches) - len(starts))]
-    names = [stretch.short for stretch in stretches]
+        edges += [edges[-1] + usual * (index + 1) for index in range(len(segments) - len(starts))]
+    names = [segment.short for segment in segments]
     return [
         Band(name, before / every, after / every) for name, before, after in zip(names, edges, edges[1:], strict=False)
     ]
 
 
-def _window(scene: Scene) -> int:
-    """A third of a domain."""
-    return third(len(scene.longest.steps) / len(set(scene.longest.positions)))
-
-
-def _told(table: Table) -> str:
-    if table.boundaries == "told":
-        return " It is told where a domain starts and steps back there, half way to chance."
-    if table.boundaries == "detected":
-        return " Where it detects a new domain it steps back, half way to chance."
-    return " It is not told where a domain starts."
-
-
-def _legend(entries: Sequence[tuple[str, Style]]) -> tuple[Key, ...]:
-    return tuple(Key(label, charts.swatch(style)) for label, style in entries)
-
-
-def _dot(value: Value | None) -> Dot:
-    return Dot(None) if value is None else Dot(value.mean, value.sd)
+def _legend(series: Sequence[LineSeries | DotSeries]) -> tuple[tuple[str, Markup], ...]:
+    return tuple((one.label, charts.swatch(one.style)) for one in series)

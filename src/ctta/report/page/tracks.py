@@ -1,4 +1,4 @@
-"""What happened along the stream, one track a label, averaged over its seeds."""
+"""What happened along the stream: one track per method, averaged over its seeds."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from itertools import accumulate
 from statistics import fmean
 
-from ctta.records.run_folder import Record, RunFolder
+from ctta.records.run_folder import Record
 from ctta.report import metrics
 from ctta.report.metrics import Bins, Series, Split, finite_mean
+from ctta.report.results import Results
 
 
 @dataclass(frozen=True)
 class Track:
-    """One label over the stream."""
+    """One method along the stream."""
 
     label: str
     method: str
@@ -26,19 +27,16 @@ class Track:
     confidence: Series
     threshold: Series
     selected: Series  # percent
-    clean: Series  # error on clean samples as it was last asked, percent
-    splits: Mapping[int, Split]  # by position, over all seeds; empty where the method selects nothing
+    clean: Series  # error on clean samples as it was last measured, percent
+    splits: Mapping[int, Split]  # by position, over all seeds; empty if the method selects nothing
     bins: Bins  # over all seeds; empty without labels
     calibration_error: float | None  # the mean of the seeds'
 
 
-def load(folder: RunFolder) -> list[Track]:
-    """One track for each label that has records."""
-    groups: dict[tuple[str, str], list[list[Record]]] = {}
-    for cell in folder.run().cells:
-        if records := list(folder.records(cell.cell)):
-            groups.setdefault((cell.label, cell.method), []).append(records)
-    return [_track(label, method, seeds) for (label, method), seeds in groups.items()]
+def build(results: Results) -> list[Track]:
+    """One track for each method that has records."""
+    seeds = {label: [one for one in runs if one.records] for label, runs in results.by_label().items()}
+    return [_track(label, runs[0].cell.method, [one.records for one in runs]) for label, runs in seeds.items() if runs]
 
 
 def known(values: Iterable[float | None]) -> bool:
@@ -87,12 +85,12 @@ def _error(record: Record) -> float | None:
 
 
 def _held(values: Series) -> Series:
-    """Each value stands until there is another."""
+    """Each value holds until the next one."""
     return tuple(accumulate(values, lambda last, value: last if value is None else value))
 
 
 def _confidence(record: Record) -> float | None:
-    """As the method says; else as its answers were."""
+    """As the method reports it; else the mean of its predictions."""
     if "confidence" in record.info:
         return record.info["confidence"]
     return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None
