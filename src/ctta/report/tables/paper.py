@@ -383,9 +383,9 @@ def data(made: PaperComparison) -> Table:
     rows = []
     for line in made.lines:
         for domain, error in (*line.domains.items(), ("mean", line.mean)):
-            ours, whole = error.ours, domain == "mean"
-            sd = line.paper_sd if whole else None
-            numbers = (error.paper, sd, ours and ours.mean, ours and ours.sd, error.difference)
+            whole = domain == "mean"
+            ours = (error.ours.mean, error.ours.sd) if error.ours else (None, None)
+            numbers = (error.paper, line.paper_sd if whole else None, *ours, error.difference)
             about = (_rank(line.rank), line.verdict) if whole else ("", "")
             rows.append([made.table, line.label, domain, *(formatted(one, ".2f", "") for one in numbers), *about])
     return data_table(names, rows)

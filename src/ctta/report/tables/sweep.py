@@ -13,7 +13,7 @@ from typing import Any
 from ctta.records.sweep_folder import SHORT, Head, heads, shown, text
 from ctta.report.metrics import Value, over_seeds
 from ctta.report.tables.errors import ErrorTable, outcome, remark
-from ctta.report.tables.render import Table, TableCell, TableColumn, data_table, formatted, numbered, printed
+from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, numbered, printed
 
 
 @dataclass(frozen=True)
@@ -133,9 +133,10 @@ def _cells(
     least = min(valid.values(), key=float) if len(valid) > 1 else None
 
     def cell(label: str) -> TableCell:
-        line = group.get(label)
-        best = least is not None and valid.get(label) == least
-        return TableCell(printed(line and line.error, spread=spread), best, notes.get(line.remark, 0) if line else 0)
+        if label not in group:
+            return TableCell(ABSENT)
+        line, best = group[label], least is not None and valid.get(label) == least
+        return TableCell(printed(line.error, spread=spread), best, notes.get(line.remark, 0))
 
     return [cell(label) for label in labels]
 

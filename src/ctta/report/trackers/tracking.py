@@ -40,7 +40,9 @@ class Tracking:
             self.due = began + took + max(EVERY, took / SHARE)
 
     def update(self) -> None:
-        """Write what is new in the folder."""
+        """Write what is new in the folder, if the run has begun."""
+        if not (self.folder.path / "run.json").is_file():
+            return
         known = self.results.method_runs if self.results else ()
         self.results = self.results.newer() if self.results else Results.load(self.folder)
         run = self.results.run
@@ -55,7 +57,7 @@ class Tracking:
         """The last update, once table and page are written."""
         if self.trackers:
             self.update()
-            assert self.results is not None
+        if self.results:
             files = [path for name in FILES if (path := self.folder.path / name).is_file()]
             for name in list(self.trackers):
                 with self._excused(name):
