@@ -109,7 +109,7 @@ def test_a_latex_table_without_a_title_has_no_caption() -> None:
 
 
 def test_csv() -> None:
-    table = render.data_table(("name", "error"), [['a, "b"', "1.50"], ["c", None]])
+    table = render.data_table([{"name": 'a, "b"', "error": "1.50"}, {"name": "c", "error": None}])
     assert render.to_csv(table) == 'name,error\n"a, ""b""",1.50\nc,\n'
     assert list(csv.reader(io.StringIO(render.to_csv(TABLE))))[1] == ["Source", "20.0 ± 1.5", "–", "1 → 2"]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
-from ctta.report.metrics import Value
+from ctta.report.metrics import Split, Value
 
 WIDTH = 880
 COLOURS = 8
@@ -60,16 +60,6 @@ class DotSeries:
     label: str
     values: Sequence[Value | None]
     style: Style
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two values to compare in one column, and a word below its name."""
-
-    name: str
-    filled: float | None
-    hollow: float | None
-    note: str
 
 
 @dataclass(frozen=True)
@@ -157,21 +147,20 @@ def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[Do
     return _svg(name, title, plot, parts)
 
 
-def pair_chart(name: str, title: str, pairs: Sequence[Pair], style: Style, *, axis: str) -> Markup:
-    """A filled and a hollow dot in each column, joined, with a note below."""
-    values = [v for pair in pairs for v in (pair.filled, pair.hollow) if v is not None]
+def pair_chart(name: str, title: str, pairs: Sequence[tuple[str, Split]], style: Style, *, axis: str) -> Markup:
+    """Accuracy of selected (filled) and rejected (hollow) samples per column, joined; the percentage selected below."""
+    values = [v for _, split in pairs for v in (split.selected_accuracy, split.rejected_accuracy) if v is not None]
     ticks = nice_ticks(min(20 * math.floor(min(values, default=0) / 20), 80), 100)  # so that a tick falls on 100
     plot = Plot((0, len(pairs)), (ticks[0], 100), ticks=ticks, bottom=44)
-    bands = [Band(pair.name, index, index + 1) for index, pair in enumerate(pairs)]
+    bands = [Band(short, index, index + 1) for index, (short, _) in enumerate(pairs)]
     parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "percentage selected, below each domain")]
     step = _every(plot, bands)
-    for index, pair in enumerate(pairs):
-        parts.append(_pair(plot, index + 0.5, pair, style))
+    for index, (short, split) in enumerate(pairs):
+        x = plot.px(index + 0.5)
+        parts.append(_pair(plot, x, short, split, style))
         if index % step == 0:
-            note = tag(
-                "text", pair.note, class_="tick", x=plot.px(index + 0.5), y=plot.floor + 17, text_anchor="middle"
-            )
-            parts.append(note)
+            note = f"{split.share:.0f}%"
+            parts.append(tag("text", note, class_="tick", x=x, y=plot.floor + 17, text_anchor="middle"))
     return _svg(name, title, plot, parts)
 
 
@@ -344,20 +333,16 @@ def _dots(plot: Plot, number: int, dots: DotSeries, columns: Sequence[str], xs: 
     return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)
 
 
-def _pair(plot: Plot, x: float, pair: Pair, style: Style) -> Markup:
-    words = [
-        f"{word} {value:.1f} %"
-        for word, value in (("selected", pair.filled), ("rejected", pair.hollow))
-        if value is not None
-    ]
-    parts = [tag("title", f"{pair.name}: accuracy of {', of '.join(words)}")]
-    if pair.filled is not None and pair.hollow is not None:
-        ends = {"y1": plot.py(pair.filled), "y2": plot.py(pair.hollow)}
-        parts.append(tag("line", class_="joint", x1=plot.px(x), x2=plot.px(x), **ends))
-    if pair.hollow is not None:
-        parts.append(tag("circle", class_="hollow", cx=plot.px(x), cy=plot.py(pair.hollow), r=5.5))
-    if pair.filled is not None:
-        parts.append(tag("circle", class_="filled", cx=plot.px(x), cy=plot.py(pair.filled), r=6.0))
+def _pair(plot: Plot, x: float, short: str, split: Split, style: Style) -> Markup:
+    accuracies = {"selected": split.selected_accuracy, "rejected": split.rejected_accuracy}
+    found = {word: (value, plot.py(value)) for word, value in accuracies.items() if value is not None}
+    words = ", of ".join(f"{word} {value:.1f} %" for word, (value, _) in found.items())
+    parts = [tag("title", f"{short}: accuracy of {words}")]
+    if len(found) == 2:
+        parts.append(tag("line", class_="joint", x1=x, x2=x, y1=found["selected"][1], y2=found["rejected"][1]))
+    for word, class_, r in (("rejected", "hollow", 5.5), ("selected", "filled", 6.0)):
+        if word in found:
+            parts.append(tag("circle", class_=class_, cx=x, cy=found[word][1], r=r))
     return tag("g", *parts, class_=f"pair {style.name}")
 
 

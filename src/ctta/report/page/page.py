@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ctta.records.run_folder import Run
+from ctta.report.metrics import selection
 from ctta.report.page import charts, figures, pictures, templates, tracks
 from ctta.report.page.figures import Figure, Scene
 from ctta.report.results import Results
@@ -109,7 +110,7 @@ def _facts(run: Run, table: ErrorTable) -> list[tuple[str, str]]:
     return [*facts, ("Seeds", str(len(seeds)))]
 
 
-def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[pictures.Strip]]:
+def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, list[pictures.Picture]]]]:
     """Samples of each domain and whose predictions they show: DSS if it saved samples, else the first that adapts."""
     run = results.run
     order = sorted(run.cells, key=lambda cell: {"dss": 0, "source": 2}.get(cell.method, 1))
@@ -143,8 +144,7 @@ def _verdicts(scene: Scene) -> list[str]:
     """What the selection was worth, one sentence per method."""
     sentences = []
     for track in scene.tracks:
-        if track.splits:
-            whole = figures.overall(track)
+        if whole := selection(track.records):
             said = f"{track.label} selected {_percent(whole.share)} of the samples."
             if whole.selected_accuracy is not None and whole.rejected_accuracy is not None:
                 said += (

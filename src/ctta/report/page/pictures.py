@@ -20,40 +20,24 @@ DOMAINS = 15  # of a long stream, the first ones
 
 
 @dataclass(frozen=True)
-class Prediction:
-    """The predicted class of one image."""
-
-    text: str
-    right: bool | None  # none without a label
-
-
-@dataclass(frozen=True)
 class Picture:
     """One image with its label and predictions."""
 
     uri: str
     truth: str  # empty without a label
-    before: Prediction
-    after: Prediction
+    before: tuple[str, bool | None]  # the predicted class, and whether it is right; none without a label
+    after: tuple[str, bool | None]
     hint: str
 
 
-@dataclass(frozen=True)
-class Strip:
-    """The images of one domain."""
-
-    domain: str
-    pictures: tuple[Picture, ...]
-
-
-def strips(samples: Samples, segments: Sequence[StreamPart], classes: Sequence[str]) -> list[Strip]:
-    """The first images of each segment; they are not chosen."""
+def strips(samples: Samples, segments: Sequence[StreamPart], classes: Sequence[str]) -> list[tuple[str, list[Picture]]]:
+    """The first images of each segment, with the segment's name; they are not chosen."""
     found = []
     for segment in segments[:DOMAINS]:
         (indices,) = np.nonzero(np.isin(samples.position, segment.positions))
         if len(indices):
-            pictures = tuple(_picture(samples, int(index), classes) for index in indices[:EACH])
-            found.append(Strip(segment.title.replace("_", " "), pictures))
+            pictures = [_picture(samples, int(index), classes) for index in indices[:EACH]]
+            found.append((segment.title.replace("_", " "), pictures))
     return found
 
 
@@ -69,8 +53,8 @@ def data_uri(pixels: NDArray[np.uint8]) -> str:
 def _picture(samples: Samples, index: int, classes: Sequence[str]) -> Picture:
     truth = int(samples.label[index])
 
-    def prediction(class_: int) -> Prediction:
-        return Prediction(_class_name(class_, classes), class_ == truth if truth >= 0 else None)
+    def prediction(class_: int) -> tuple[str, bool | None]:
+        return _class_name(class_, classes), class_ == truth if truth >= 0 else None
 
     selected = {1: ", selected", 0: ", not selected"}.get(int(samples.selected[index]), "")
     return Picture(

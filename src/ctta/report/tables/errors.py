@@ -280,12 +280,14 @@ def _problems(runs: Sequence[MethodRun]) -> tuple[str, ...]:
 
 
 def _best(rows: Sequence[MethodErrors], column: int) -> frozenset[str]:
-    """Labels with the lowest error as printed, so ties share the mark; an invalid or single row is never best."""
-    values = {row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems}
-    printed = {label: round(value.mean, 1) for label, value in values.items() if value is not None}
-    if len(printed) < 2:
-        return frozenset()
-    return frozenset(label for label, value in printed.items() if value == min(printed.values()))
+    return lowest({row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems})
+
+
+def lowest(values: Mapping[str, Value | None]) -> frozenset[str]:
+    """Labels with the lowest error as printed, so ties share the mark; a single one is not best."""
+    shown = {label: f"{value.mean:.1f}" for label, value in values.items() if value is not None}
+    least = min(shown.values(), key=float, default="")
+    return frozenset(label for label, text in shown.items() if text == least and len(shown) > 1)
 
 
 # Tables
@@ -357,22 +359,27 @@ def data(made: ErrorTable) -> Table:
     """For CSV: errors with one decimal; standard deviations in columns of their own, if there are any."""
     several = any(len(row.seeds) > 1 for row in made.rows)
     titles = [*(part.title for part in made.columns), "mean", *(part.title for part in made.rounds)]
-    titles = titles if made.labelled else []
-    names = ["label", "method", "seeds", *titles, *(f"{title} sd" for title in titles if several)]
-    names += ["boundaries", "protocol", "images_per_domain", "batch", "seconds_per_batch", "images_per_second"]
-    names += ["peak_memory_mb", "views", "source_data", "status", "problems"]
-    rows = []
-    for row in made.rows:
-        values = [*row.errors, row.mean, *row.rounds] if made.labelled else []
-        costs = (row.cost.seconds, row.cost.images_per_second, row.cost.memory, row.cost.views)
-        rows.append(
-            [
-                *(row.label, row.method, " ".join(map(str, row.seeds))),
-                *(value and f"{value.mean:.1f}" for value in values),
-                *(value and formatted(value.sd, ".2f", "") for value in values if several),
-                *(made.boundaries, made.protocol, made.images, made.batch),
-                *(formatted(cost, ".4g", "") for cost in costs),
-                *(row.traits.get("source"), outcome(row.status, row.problems), "; ".join(row.problems)),
-            ]
-        )
-    return data_table(names, rows)
+
+    def line(row: MethodErrors) -> dict[str, object]:
+        values = zip(titles, (*row.errors, row.mean, *row.rounds), strict=True)
+        errors = {title: value for title, value in values if made.labelled}
+        return {
+            "label": row.label,
+            "method": row.method,
+            "seeds": " ".join(map(str, row.seeds)),
+            **{title: value and f"{value.mean:.1f}" for title, value in errors.items()},
+            **{f"{title} sd": value and formatted(value.sd, ".2f", "") for title, value in errors.items() if several},
+            "boundaries": made.boundaries,
+            "protocol": made.protocol,
+            "images_per_domain": made.images,
+            "batch": made.batch,
+            "seconds_per_batch": formatted(row.cost.seconds, ".4g", ""),
+            "images_per_second": formatted(row.cost.images_per_second, ".4g", ""),
+            "peak_memory_mb": formatted(row.cost.memory, ".4g", ""),
+            "views": formatted(row.cost.views, ".4g", ""),
+            "source_data": row.traits.get("source"),
+            "status": outcome(row.status, row.problems),
+            "problems": "; ".join(row.problems),
+        }
+
+    return data_table([line(row) for row in made.rows])

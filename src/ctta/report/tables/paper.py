@@ -379,16 +379,24 @@ def domain_table(made: PaperComparison) -> Table | None:
 
 def data(made: PaperComparison) -> Table:
     """For CSV: one line per row and domain, the mean last."""
-    names = ("table", "label", "domain", "paper", "paper sd", "ours", "ours sd", "difference", "rank", "verdict")
-    rows = []
-    for line in made.lines:
-        for domain, error in (*line.domains.items(), ("mean", line.mean)):
-            whole = domain == "mean"
-            ours = (error.ours.mean, error.ours.sd) if error.ours else (None, None)
-            numbers = (error.paper, line.paper_sd if whole else None, *ours, error.difference)
-            about = (_rank(line.rank), line.verdict) if whole else ("", "")
-            rows.append([made.table, line.label, domain, *(formatted(one, ".2f", "") for one in numbers), *about])
-    return data_table(names, rows)
+
+    def line(method: ComparedMethod, domain: str, error: ComparedError) -> dict[str, object]:
+        whole, ours = domain == "mean", error.ours
+        return {
+            "table": made.table,
+            "label": method.label,
+            "domain": domain,
+            "paper": f"{error.paper:.2f}",
+            "paper sd": formatted(method.paper_sd if whole else None, ".2f", ""),
+            "ours": ours and f"{ours.mean:.2f}",
+            "ours sd": ours and formatted(ours.sd, ".2f", ""),
+            "difference": formatted(error.difference, ".2f", ""),
+            "rank": _rank(method.rank) if whole else "",
+            "verdict": method.verdict if whole else "",
+        }
+
+    pairs = ((one, pair) for one in made.lines for pair in (*one.domains.items(), ("mean", one.mean)))
+    return data_table([line(one, *pair) for one, pair in pairs])
 
 
 def _rank(rank: tuple[int, int] | None) -> str:

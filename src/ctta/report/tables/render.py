@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -97,10 +97,10 @@ def transposed(table: Table) -> Table:
     return replace(table, columns=heads, rows=rows, apart=apart)
 
 
-def data_table(names: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
-    """A table for machines; what is not known is empty."""
-    cells = (tuple(TableCell("" if value is None else str(value)) for value in row) for row in rows)
-    return Table(tuple(TableColumn(name) for name in names), tuple(cells))
+def data_table(rows: Sequence[Mapping[str, object]]) -> Table:
+    """A table for machines, from rows that name their values; what is not known is empty."""
+    cells = (tuple(TableCell("" if value is None else str(value)) for value in row.values()) for row in rows)
+    return Table(tuple(map(TableColumn, rows[0] if rows else ())), tuple(cells))
 
 
 # Rendering

@@ -227,9 +227,12 @@ def layouts(made: MetricsTable) -> Iterator[Table]:
 
 def data(made: MetricsTable) -> Table:
     """For CSV: a name for every number, with six digits."""
-    lines = [_flat(made, row) for row in made.rows]
-    rows = [[f"{value:.6g}" if isinstance(value, float) else value for value in line.values()] for line in lines]
-    return data_table(list(lines[0]), rows)
+    rows = [_flat(made, row) for row in made.rows]
+    return data_table([{name: _six_digits(value) for name, value in row.items()} for row in rows])
+
+
+def _six_digits(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def _flat(made: MetricsTable, row: MethodMetrics) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from ctta.records.sweep_folder import SHORT, Head, heads, shown, text
 from ctta.report.metrics import Value, over_seeds
-from ctta.report.tables.errors import ErrorTable, outcome, remark
+from ctta.report.tables.errors import ErrorTable, lowest, outcome, remark
 from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, numbered, printed
 
 
@@ -128,17 +128,13 @@ def _axes(made: SweepErrors, averages: bool) -> list[str]:
 def _cells(
     group: Mapping[str, SweepError], labels: Iterable[str], notes: Mapping[str, int], spread: bool
 ) -> list[TableCell]:
-    """The errors at one point. Ties as printed share the mark; an invalid or single error is never best."""
-    valid = {label: f"{line.error.mean:.1f}" for label, line in group.items() if line.error and not line.problems}
-    least = min(valid.values(), key=float) if len(valid) > 1 else None
+    """The errors at one point."""
+    best = lowest({label: line.error for label, line in group.items() if not line.problems})
 
-    def cell(label: str) -> TableCell:
-        if label not in group:
-            return TableCell(ABSENT)
-        line, best = group[label], least is not None and valid.get(label) == least
-        return TableCell(printed(line.error, spread=spread), best, notes.get(line.remark, 0))
+    def cell(label: str, line: SweepError) -> TableCell:
+        return TableCell(printed(line.error, spread=spread), label in best, notes.get(line.remark, 0))
 
-    return [cell(label) for label in labels]
+    return [cell(label, group[label]) if label in group else TableCell(ABSENT) for label in labels]
 
 
 def layouts(made: SweepErrors, averages: bool = False) -> Iterator[Table]:
@@ -155,13 +151,18 @@ def layouts(made: SweepErrors, averages: bool = False) -> Iterator[Table]:
 
 def data(made: SweepErrors, averages: bool = False) -> Table:
     """For CSV: one line per point and method, or per average; axes by their full names, values whole."""
-    axes = _axes(made, averages)
-    names = [*axes, "label", "method", "error", "sd", "points" if averages else "seeds", "status", "problems"]
-    rows = []
-    for line in made.averages if averages else made.lines:
-        at = [text(line.values[key]) for key in axes]
-        error = [line.error and f"{line.error.mean:.2f}", line.error and formatted(line.error.sd, ".2f", "")]
-        state = [outcome(line.status, line.problems), "; ".join(line.problems)]
-        folder = [] if averages else [f"points/{line.point}"]
-        rows.append([*at, line.label, line.method, *error, line.count, *state, *folder])
-    return data_table(names if averages else [*names, "folder"], rows)
+
+    def line(one: SweepError) -> dict[str, object]:
+        return {
+            **{key: text(one.values[key]) for key in _axes(made, averages)},
+            "label": one.label,
+            "method": one.method,
+            "error": one.error and f"{one.error.mean:.2f}",
+            "sd": one.error and formatted(one.error.sd, ".2f", ""),
+            "points" if averages else "seeds": one.count,
+            "status": outcome(one.status, one.problems),
+            "problems": "; ".join(one.problems),
+            **({} if averages else {"folder": f"points/{one.point}"}),
+        }
+
+    return data_table([line(one) for one in (made.averages if averages else made.lines)])

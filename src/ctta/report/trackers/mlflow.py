@@ -7,13 +7,10 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from ctta.records.run_folder import Cell, Run, RunFolder
 from ctta.report.trackers.backend import Rows, TrackedRun, Tracker, parameters, quiet, require
-
-NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class MLflow(Tracker):
@@ -39,7 +36,7 @@ class MLflow(Tracker):
 
     def open(self, run: Run, cell: Cell) -> TrackedRun:
         above = {"mlflow.parentRunId": self._run(run, run.name, run.identity)}
-        run_id = self._run(run, cell.cell, f"{run.identity}/{cell.cell}", above)
+        run_id = self._run(run, cell.cell, f"{run.identity}/{cell.cell}", **above)
         return MLflowRun(self.package.entities, self.client, run_id, parameters(run, cell))
 
     def keep(self, run: Run, files: Sequence[Path]) -> None:
@@ -51,7 +48,7 @@ class MLflow(Tracker):
     def look(self) -> str:
         return f"mlflow ui --backend-store-uri {self.uri}"
 
-    def _run(self, run: Run, name: str, key: str, tags: Mapping[str, str] = NOTHING) -> str:
+    def _run(self, run: Run, name: str, key: str, **tags: str) -> str:
         """The MLflow run with this key, or a new one."""
         known = self.client.get_experiment_by_name(run.name)
         home = known.experiment_id if known else self.client.create_experiment(run.name, self.files)
