@@ -61,8 +61,7 @@ class RunReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
-        compared = {"comparison": _comparison_data(self.comparison)} if self.comparison else {}
-        return {**_error_data(self.errors), "metrics": render.plain_data(self.metrics), **compared}
+        return _data(self.errors, self.comparison) | {"metrics": render.plain_data(self.metrics)}
 
     def write(self) -> Path:
         """Write all files into the run folder; returns the page."""
@@ -108,8 +107,7 @@ class SweepReport:
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
-        compared = {"comparison": _comparison_data(self.comparison)} if self.comparison else {}
-        return {**_error_data(self.errors), **compared}
+        return _data(self.errors, self.comparison)
 
     def write(self) -> Path:
         """Write all files of all points and of the sweep; returns the sweep's page."""
@@ -121,7 +119,7 @@ class SweepReport:
                 table = sweep.table(self.errors, averages)
                 texts[f"{name}.csv"] = render.to_csv(sweep.data(self.errors, averages))
                 texts |= {f"{name}.md": render.to_markdown(table), f"{name}.tex": render.to_latex(table)}
-        texts |= {"summary.json": json.dumps(_error_data(self.errors), indent=1)}
+        texts |= {"summary.json": json.dumps(_data(self.errors), indent=1)}
         return _write(self.folder.path, texts | {"report.html": sweep_page.make(self.errors)})
 
 
@@ -131,8 +129,9 @@ def load(path: Path) -> RunReport | SweepReport:
     return SweepReport.load(folder) if folder.is_one() else RunReport.load(path)
 
 
-def _error_data(made: ErrorTable | SweepErrors) -> dict[str, Any]:
-    return render.plain_data(made, unit="percent error")
+def _data(errors: ErrorTable | SweepErrors, comparison: PaperComparison | None = None) -> dict[str, Any]:
+    more = {"comparison": _comparison_data(comparison)} if comparison else {}
+    return render.plain_data(errors, unit="percent error", **more)
 
 
 def _comparison_data(made: PaperComparison) -> dict[str, Any]:

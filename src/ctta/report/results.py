@@ -1,7 +1,7 @@
 """The contents of a run folder, read once. Tables, comparison, page and trackers take all their numbers from here.
 
-`Results.load` reads run.json, the records and the marks of complete method runs; saved samples are read when they are
-needed. `results.newer()` reads only what was appended since. A sweep is one `Results` per point.
+`Results.load` reads run.json, the records and the marks of complete method runs; the page reads saved samples when it
+needs them. `results.newer()` reads only what was appended since. A sweep is one `Results` per point.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder, Samples, parse_record
+from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder, parse_record
 
 FORMER_WORDS = {"told": "known", "hidden": "unknown"}  # how older folders describe domain boundaries
 
@@ -49,10 +49,6 @@ class Results:
         for one in self.method_runs:
             groups.setdefault(one.cell.label, []).append(one)
         return groups
-
-    def samples(self, cell: Cell) -> Samples | None:
-        """The samples that a method run saved, if it did."""
-        return self.folder.samples(cell.cell)
 
     @property
     def boundaries(self) -> str:

@@ -256,9 +256,8 @@ def _bands(plot: Plot, bands: Sequence[Band]) -> Markup:
     for index, band in enumerate(bands):
         left, right = plot.px(band.start), plot.px(band.stop)
         if index % 2 == 0:
-            parts.append(
-                tag("rect", class_="band", x=left, y=plot.top, width=right - left, height=plot.floor - plot.top)
-            )
+            size = {"width": right - left, "height": plot.floor - plot.top}
+            parts.append(tag("rect", class_="band", x=left, y=plot.top, **size))
         if index % step == 0:
             middle = (left + right) / 2
             parts.append(tag("text", band.name, class_="domain", x=middle, y=plot.top - 10, text_anchor="middle"))
@@ -288,17 +287,10 @@ def _line(plot: Plot, number: int, line: LineSeries) -> Markup:
             parts.append([])
         else:
             parts[-1].append(f"{plot.px(step + 0.5):.1f},{plot.py(value):.1f}")
-    drawn = [
-        # A lone point is drawn as a line to itself: with round ends that is a dot.
-        tag(
-            "polyline",
-            points=" ".join(points * (2 if len(points) == 1 else 1)),
-            stroke_dasharray=line.style.dash or None,
-        )
-        for points in parts
-        if points
-    ]
-    return tag("g", *drawn, class_=f"series {line.style.name}", data_series=number)
+    # A lone point is drawn as a line to itself: with round ends that is a dot.
+    drawn = (points * (2 if len(points) == 1 else 1) for points in parts if points)
+    polylines = (tag("polyline", points=" ".join(points), stroke_dasharray=line.style.dash or None) for points in drawn)
+    return tag("g", *polylines, class_=f"series {line.style.name}", data_series=number)
 
 
 def _end_labels(plot: Plot, lines: Sequence[LineSeries]) -> Markup:

@@ -123,7 +123,7 @@ def thresholds(scene: Scene) -> list[Figure]:
     )
     figures: list[Figure] = []
     for track in scene.tracks:
-        threshold = track.series(tracks.threshold)
+        threshold = track.series(lambda record: record.info.get("threshold"))
         style, mean = scene.styles[track.label], thin(track.series(tracks.confidence), scene.every)
         lines = [
             LineSeries("confidence", mean, style),

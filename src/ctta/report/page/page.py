@@ -116,7 +116,7 @@ def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, 
     order = sorted(run.cells, key=lambda cell: {"dss": 0, "source": 2}.get(cell.method, 1))
     classes = [str(name) for name in run.stream.get("classes") or ()]
     for cell in order:
-        samples = results.samples(cell)
+        samples = results.folder.samples(cell.cell)
         if samples is not None and len(samples.images):
             return cell.label, pictures.strips(samples, table.segments, classes)
     return "", []
@@ -129,15 +129,13 @@ def _figures(scene: Scene) -> dict[str, list[Figure]]:
         "running": figures.running(scene),
         "clean": figures.clean(scene),
         "selection": figures.selection(scene),
+        "confidence": None if scene.table.labelled else figures.confidence(scene),
     }
-    sections = {name: [figure] if figure else [] for name, figure in single.items()}
-    sections["threshold"] = figures.thresholds(scene)
-    sections["accuracy"] = figures.accuracies(scene)
-    sections["calibration"] = figures.calibrations(scene)
-    sections["confidence"] = []
-    if not scene.table.labelled and (figure := figures.confidence(scene)):
-        sections["confidence"] = [figure]
-    return sections
+    return {name: [figure] if figure else [] for name, figure in single.items()} | {
+        "threshold": figures.thresholds(scene),
+        "accuracy": figures.accuracies(scene),
+        "calibration": figures.calibrations(scene),
+    }
 
 
 def _verdicts(scene: Scene) -> list[str]:

@@ -77,10 +77,6 @@ def confidence(record: Record) -> float | None:
     return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None
 
 
-def threshold(record: Record) -> float | None:
-    return record.info.get("threshold")
-
-
 def selected(record: Record) -> float | None:
     """In percent."""
     return None if record.selected is None else 100 * record.selected / record.n

@@ -129,23 +129,18 @@ class ErrorTable:
 
     def caption(self) -> str:
         """One sentence each: unit, boundaries, protocol, size, seeds, source data."""
-        parts = [
-            "Error in %, lower is better, best in bold." if self.labelled else "No labels: errors are not known.",
-            f"Domain boundaries {self.boundaries}.",
-        ]
-        if self.protocol:
-            parts.append(f"Protocol: {self.protocol}.")
-        if not self.by_segment:
-            parts.append(f"{len(self.segments)} segments; a column counts all segments of a domain.")
-        if self.images is not None:
-            parts.append(f"{self.images:,} {self.unit}.")
-        if self.batch is not None:
-            parts.append(f"Batch {self.batch}.")
-        if any(len(row.seeds) > 1 for row in self.rows):
-            parts.append("Several seeds: mean ± standard deviation.")
-        if any(row.dagger for row in self.rows):
-            parts.append(f"{DAGGER} Uses source data.")
-        return " ".join(parts)
+        sentences = {
+            "Error in %, lower is better, best in bold.": self.labelled,
+            "No labels: errors are not known.": not self.labelled,
+            f"Domain boundaries {self.boundaries}.": True,
+            f"Protocol: {self.protocol}.": self.protocol,
+            f"{len(self.segments)} segments; a column counts all segments of a domain.": not self.by_segment,
+            f"{self.images or 0:,} {self.unit}.": self.images is not None,
+            f"Batch {self.batch}.": self.batch is not None,
+            "Several seeds: mean ± standard deviation.": any(len(row.seeds) > 1 for row in self.rows),
+            f"{DAGGER} Uses source data.": any(row.dagger for row in self.rows),
+        }
+        return " ".join(words for words, holds in sentences.items() if holds)
 
 
 def remark(status: str, problems: Sequence[str]) -> str:

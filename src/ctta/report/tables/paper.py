@@ -11,13 +11,14 @@ well reverse it: if the 95 % interval of the difference includes 0. Pairs that t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 from ctta import paper
 from ctta.paper import ROUNDING, PaperRow, PaperTable
+from ctta.records.run_folder import Run
 from ctta.report.metrics import Value, chance, over_seeds
 from ctta.report.results import Results
 from ctta.report.tables.errors import ErrorTable, StreamPart
@@ -113,15 +114,7 @@ def build(*runs: tuple[Results, ErrorTable]) -> PaperComparison | None:
     unlike = other_setup(published, errors, run.experiment.get("model") or {}, run.stream["domains"])
     every = [_ours(published, *one) for one in runs]
     ours = {title: pooled([found[title] for found in every if title in found]) for title in every[0]}
-    missing = [row.title for row in published.rows if row.title not in ours]
-    remarks = [
-        *_scope(unlike, published, errors, run.experiment.get("execution") or {}),
-        *_orders(published, len(runs)),
-        *_departures(ours.values()),
-        *_single_seed(ours.values()),
-        *([f"Not in this run: {', '.join(missing)}."] if missing else []),
-        *published.notes(),
-    ]
+    remarks = list(_remarks(published, run, errors, unlike, ours, len(runs)))
     reduced = not unlike and errors.images is not None and errors.images < published.setup.images
     columns = errors.columns if errors.by_segment else ()
     return compare(published, ours, columns, by_value=not unlike, reduced=reduced, remarks=remarks)
@@ -276,47 +269,46 @@ def _mean_without(results: Results, label: str, unlike: Sequence[str]) -> Value 
     return over_seeds(errors)
 
 
-def _scope(unlike: Sequence[str], published: PaperTable, errors: ErrorTable, execution: Mapping[str, Any]) -> list[str]:
-    """What is compared, and how the setup departs from the paper's."""
+def _remarks(
+    published: PaperTable,
+    run: Run,
+    errors: ErrorTable,
+    unlike: Sequence[str],
+    ours: Mapping[str, MethodResult],
+    orders: int,
+) -> Iterator[str]:
+    """What is compared and what departs from the paper, one sentence each."""
+    setup, precision = published.setup, (run.experiment.get("execution") or {}).get("precision", "full")
     if unlike:
         words = ", ".join(unlike)
-        return [f"{words[0].upper()}{words[1:]}: only the order is compared."]
-    setup, said = published.setup, []
-    if errors.images is not None and errors.images < setup.images:
-        said.append(
-            f"Reduced size: {errors.images:,} of {setup.images:,} {errors.samples} per domain, so methods that learn "
-            f"see less of the stream, and the spread over seeds does not cover the choice of {errors.samples}."
-        )
-    if setup.batch is not None and errors.batch != setup.batch:
-        said.append(f"Batch {errors.batch} instead of {setup.batch}.")
-    if errors.boundaries != "known":
-        said.append(f"Domain boundaries {errors.boundaries}; the paper's are known.")
-    if execution.get("precision", "full") != "full":
-        said.append(f"Precision {execution['precision']}.")
-    return said
-
-
-def _orders(published: PaperTable, count: int) -> list[str]:
-    """That the paper's numbers are means over more orders than ours."""
-    if not published.any_order or count == len(paper.orders()):
-        return []
-    ours = "One order of the domains" if count == 1 else f"{count} orders of the domains"
-    return [f"{ours}; the paper's numbers are means over ten."]
-
-
-def _departures(ours: Iterable[MethodResult]) -> list[str]:
-    """Rows with the same departures in one sentence."""
-    labels: dict[tuple[str, ...], list[str]] = {}
-    for one in ours:
-        if one.departures:
-            labels.setdefault(one.departures, []).append(one.label)
-    return [f"Not the paper's settings: {', '.join(found)} ({', '.join(said)})." for said, found in labels.items()]
-
-
-def _single_seed(ours: Iterable[MethodResult]) -> list[str]:
-    """That the spread is not known."""
-    single = any(one.mean is not None and one.mean.sd is None for one in ours)
-    return ["One seed: small differences may be due to chance."] if single else []
+        yield f"{words[0].upper()}{words[1:]}: only the order is compared."
+    else:
+        if errors.images is not None and errors.images < setup.images:
+            yield (
+                f"Reduced size: {errors.images:,} of {setup.images:,} {errors.samples} per domain, so methods that "
+                f"learn see less of the stream, and the spread over seeds does not cover the choice of "
+                f"{errors.samples}."
+            )
+        if setup.batch is not None and errors.batch != setup.batch:
+            yield f"Batch {errors.batch} instead of {setup.batch}."
+        if errors.boundaries != "known":
+            yield f"Domain boundaries {errors.boundaries}; the paper's are known."
+        if precision != "full":
+            yield f"Precision {precision}."
+    if published.any_order and orders != len(paper.orders()):
+        count = "One order" if orders == 1 else f"{orders} orders"
+        yield f"{count} of the domains; the paper's numbers are means over ten."
+    departures: dict[tuple[str, ...], list[str]] = {}
+    for one in ours.values():
+        departures.setdefault(one.departures, []).append(one.label)
+    for settings, labels in departures.items():
+        if settings:
+            yield f"Not the paper's settings: {', '.join(labels)} ({', '.join(settings)})."
+    if any(one.mean is not None and one.mean.sd is None for one in ours.values()):
+        yield "One seed: small differences may be due to chance."
+    if missing := [row.title for row in published.rows if row.title not in ours]:
+        yield f"Not in this run: {', '.join(missing)}."
+    yield from published.notes()
 
 
 def _compared(printed: float, value: Value | None, by_value: bool) -> ComparedError:

@@ -100,18 +100,6 @@ def build(results: Results, table: ErrorTable) -> MetricsTable:
     source = next((row.label for row in table.rows if row.method == "source"), None)
     baseline = results.run.experiment.get("baseline") or source
     ending = table.rounds[-1] if table.rounds else table.segments[-1]
-
-    def row(errors: MethodErrors) -> MethodMetrics:
-        own, unadapted, compared = (runs.get(label or "", {}) for label in (errors.label, source, baseline))
-        ends = [
-            metrics.collapsed(own[seed].counts, unadapted[seed].counts, ending.positions)
-            for seed in own.keys() & unadapted.keys()
-            if errors.label != source
-        ]
-        records, others = ({seed: one.records for seed, one in group.items()} for group in (own, compared))
-        difference = metrics.difference(records, others) if errors.label != baseline else None
-        return _row(errors, own, ending.positions, difference, ends)
-
     return MetricsTable(
         table.name,
         table.identity,
@@ -120,7 +108,7 @@ def build(results: Results, table: ErrorTable) -> MetricsTable:
         table.boundaries,
         table.protocol,
         tuple(segment.title for segment in table.segments),
-        tuple(row(errors) for errors in table.rows),
+        tuple(_row(row, runs, source, baseline, ending.positions) for row in table.rows),
     )
 
 
@@ -135,12 +123,16 @@ def _complete(runs: Sequence[MethodRun], table: ErrorTable) -> dict[int, _Comple
 
 def _row(
     errors: MethodErrors,
-    seeds: Mapping[int, _Complete],
+    complete: Mapping[str, Mapping[int, _Complete]],  # by label and seed
+    source: str | None,
+    baseline: str | None,
     ending: Sequence[int],
-    difference: Difference | None,
-    ends: Sequence[bool],
 ) -> MethodMetrics:
-    runs = list(seeds.values())
+    own, unadapted, compared = (complete.get(label or "", {}) for label in (errors.label, source, baseline))
+    common = own.keys() & unadapted.keys() if errors.label != source else set()
+    ends = [metrics.collapsed(own[seed].counts, unadapted[seed].counts, ending) for seed in common]
+    records, others = ({seed: one.records for seed, one in group.items()} for group in (own, compared))
+    runs = list(own.values())
 
     def over(read: Callable[[_Complete], float | None]) -> Value | None:
         return over_seeds(value for one in runs if (value := read(one)) is not None)
@@ -152,9 +144,9 @@ def _row(
     return MethodMetrics(
         label=errors.label,
         method=errors.method,
-        seeds=tuple(seeds),
+        seeds=tuple(own),
         error=errors.mean,
-        difference=difference,
+        difference=metrics.difference(records, others) if errors.label != baseline else None,
         running=_running(runs),
         recovery=over(lambda one: metrics.mean_recovery(one.records)),
         ending=over(lambda one: metrics.error(one.counts, ending)),

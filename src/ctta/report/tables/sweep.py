@@ -70,25 +70,18 @@ def build(head: Head, points: Mapping[str, ErrorTable]) -> SweepErrors:
 
 def average(lines: Iterable[SweepError], over: Sequence[str]) -> tuple[SweepError, ...]:
     """Lines that differ only on the axes of `over` become one."""
-    if not over:
-        return ()
     groups: dict[str, list[SweepError]] = {}
-    for line in lines:
+    for line in lines if over else ():
         rest = {key: value for key, value in line.values.items() if key not in over}
         groups.setdefault(json.dumps([rest, line.label]), []).append(replace(line, values=rest))
-    return tuple(_averaged(group) for group in groups.values())
-
-
-def _averaged(group: Sequence[SweepError]) -> SweepError:
-    left = sum(bool(line.status) for line in group)
-    return replace(
-        group[0],
-        error=over_seeds(line.error.mean for line in group if line.error is not None),
-        count=len(group),
-        status=f"running, {len(group) - left} of {len(group)} points" if left else "",
-        problems=tuple(dict.fromkeys(problem for line in group for problem in line.problems)),
-        point="",
-    )
+    averages = []
+    for group in groups.values():
+        left = sum(bool(line.status) for line in group)
+        error = over_seeds(line.error.mean for line in group if line.error is not None)
+        status = f"running, {len(group) - left} of {len(group)} points" if left else ""
+        problems = tuple(dict.fromkeys(problem for line in group for problem in line.problems))
+        averages.append(replace(group[0], error=error, count=len(group), status=status, problems=problems, point=""))
+    return tuple(averages)
 
 
 # Tables

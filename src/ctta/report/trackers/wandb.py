@@ -51,26 +51,12 @@ class WandBRun(TrackedRun):
             return
         for path in before:
             shutil.rmtree(path)
+        off = dict.fromkeys(("disable_git", "x_disable_meta", "x_disable_stats"), True)
+        settings = package.Settings(silent=True, console="off", save_code=False, **off)
+        where = {"dir": str(tracker.path), "mode": tracker.mode, "resume": None if offline else "allow"}
+        names = {"project": plain(run.name), "group": group(run), "name": name, "id": key}
         with quiet():
-            self.run = package.init(
-                project=plain(run.name),
-                group=group(run),
-                name=name,
-                id=key,
-                config=dict(about),
-                dir=str(tracker.path),
-                mode=tracker.mode,
-                resume=None if offline else "allow",
-                reinit="create_new",
-                settings=package.Settings(
-                    silent=True,
-                    console="off",
-                    save_code=False,
-                    disable_git=True,
-                    x_disable_meta=True,
-                    x_disable_stats=True,
-                ),
-            )
+            self.run = package.init(**names, **where, config=dict(about), reinit="create_new", settings=settings)
         start = self.run.starting_step
         self.last = defaultdict(lambda: start - 1)
 
