@@ -121,7 +121,7 @@ def test_lists():
     assert set(METHODS) == set(methods)
     assert (methods["eata"]["source"], methods["tent"]["source"]) == ("statistics", "none")
     assert (methods["cotta"]["forward"], methods["sar"]["backward"]) == ("3 to 34", "2")
-    assert (methods["conjugate_pl"]["answer"], methods["dss"]["boundaries"]) == ("after", "used")
+    assert (methods["conjugate_pl"]["prediction"], methods["dss"]["boundaries"]) == ("after", "used")
     assert list(NAMES) == [row["corruption"] for row in json.loads(ctta("list", "corruptions", "--json")[1])]
     assert set(MODELS) == {row["model"] for row in json.loads(ctta("list", "models", "--json")[1])}
     assert set(KINDS) == {row["protocol"] for row in json.loads(ctta("list", "protocols", "--json")[1])}

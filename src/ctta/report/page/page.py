@@ -6,15 +6,14 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from ctta.records.run_folder import Run
 from ctta.report.metrics import selection
 from ctta.report.page import charts, figures, pictures, templates, tracks
 from ctta.report.page.figures import Figure, Scene
 from ctta.report.results import Results
 from ctta.report.tables import paper, render, summary
-from ctta.report.tables.errors import ErrorTable, MethodErrors, needs
+from ctta.report.tables.errors import ErrorTable, needs
 from ctta.report.tables.paper import PaperComparison
-from ctta.report.tables.render import Table, TableCell, TableColumn, formatted
+from ctta.report.tables.render import Table, TableCell, TableColumn
 from ctta.report.tables.summary import MetricsTable
 
 NEARLY_ALL = 95  # percent; a selection of more than that hardly selects, and the page says so
@@ -37,8 +36,6 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "styles": styles,
         "swatch": charts.swatch,
         "headline": headline(errors),
-        "bars": _bars(errors),
-        "facts": _facts(run, errors),
         "each": pictures.EACH,
         "shown": shown,
         "strips": strips,
@@ -49,10 +46,9 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "by_domain": comparison and paper.domain_table(comparison),
         "metrics": summary.table(metrics) if errors.labelled else None,
         "heat": _heat(errors),
-        "cost": _cost(errors),
         "needs": _needs(errors),
-        "settings": _settings(results),
-        "environment": _pairs(run.environment),
+        "method_runs": results.by_label(),
+        "pairs_of": _pairs,
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
         "has_dss": errors.row_of("dss") is not None,
         "several_seeds": any(len(row.seeds) > 1 for row in errors.rows),
@@ -86,28 +82,6 @@ def headline(table: ErrorTable) -> tuple[str, str]:
 
 def _percent(value: float) -> str:
     return f"{value:.1f}\u202f%"
-
-
-def _bars(table: ErrorTable) -> list[tuple[MethodErrors, float]]:
-    """Complete, valid rows with the length of their bar, in percent of the longest."""
-    means = [(row, row.mean.mean) for row in table.rows if row.mean is not None and not row.problems]
-    longest = max((mean for _, mean in means), default=0.0) or 1.0
-    return [(row, 100 * mean / longest) for row, mean in means]
-
-
-def _facts(run: Run, table: ErrorTable) -> list[tuple[str, str]]:
-    facts = [("Stream", table.dataset or run.name), ("Domains", str(len(table.columns)))]
-    if table.protocol:
-        facts.append(("Protocol", table.protocol))
-    if not table.by_segment:
-        facts.append(("Segments", str(len(table.segments))))
-    if table.images is not None:
-        facts.append((table.unit.capitalize(), f"{table.images:,}"))
-    if table.batch is not None:
-        facts.append(("Batch", str(table.batch)))
-    facts.append(("Domain boundaries", table.boundaries))
-    seeds = {seed for row in table.rows for seed in row.seeds}
-    return [*facts, ("Seeds", str(len(seeds)))]
 
 
 def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, list[pictures.Picture]]]]:
@@ -166,30 +140,6 @@ def _heat(table: ErrorTable) -> dict[str, list[float]]:
     }
 
 
-def _cost(table: ErrorTable) -> list[tuple[str, float, tuple[str, ...]]]:
-    """One line per method: its label, the length of its time bar, and the numbers."""
-    costs = [(row.label, row.cost, row.cost.seconds) for row in table.rows if row.cost.seconds is not None]
-    slowest = max((seconds for *_, seconds in costs), default=0.0) or 1.0
-    return [
-        (
-            label,
-            100 * seconds / slowest,
-            (
-                *(_with_unit(value, ".3g", "s") for value in (seconds, cost.p50, cost.p95)),
-                formatted(cost.images_per_second, ".0f"),
-                formatted(cost.forwards, ".3g"),
-                formatted(cost.backwards, ".3g"),
-                _with_unit(cost.memory, ".0f", "MB"),
-            ),
-        )
-        for label, cost, seconds in costs
-    ]
-
-
-def _with_unit(value: float | None, style: str, unit: str) -> str:
-    return formatted(value, style) if value is None else f"{value:{style}} {unit}"
-
-
 def _needs(table: ErrorTable) -> Table | None:
     """What the methods declare; none in folders that do not have it."""
     if not all(row.traits for row in table.rows):
@@ -197,15 +147,6 @@ def _needs(table: ErrorTable) -> Table | None:
     rows = ((row.label + row.dagger, *needs(row.traits).values()) for row in table.rows)
     columns = (TableColumn(head, "name" if head == "method" else "number") for head in NEEDS)
     return Table(tuple(columns), tuple(tuple(map(TableCell, row)) for row in rows))
-
-
-def _settings(results: Results) -> list[tuple[str, str, list[tuple[str, str]]]]:
-    """Name, preset and seeds, and settings of each method; its runs differ only in the seed."""
-    made = []
-    for label, runs in results.by_label().items():
-        first, seeds = runs[0].cell, ", ".join(str(one.cell.seed) for one in runs)
-        made.append((label, f"preset {first.preset or 'none'} · seed {seeds}", _pairs(first.config)))
-    return made
 
 
 def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
