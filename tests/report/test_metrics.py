@@ -132,7 +132,7 @@ def test_interval_over_seeds() -> None:
 
 
 def test_interval_over_batches() -> None:
-    # Two segments of three batches of 10. Wrong answers above the baseline's, by place: 3 + 1, 2 + 2, 0 + 1 of 20.
+    # Two segments of three batches of 10. Wrong predictions above the baseline's, by place: 3 + 1, 2 + 2, 0 + 1 of 20.
     baseline, own = stream([1, 1, 1, 2, 2, 2]), stream([4, 3, 1, 3, 4, 3])
     found = metrics.interval_over_batches([(own, baseline)])
     # 20, 20 and 5 points: standard deviation sqrt(75), over sqrt(3) is 5, times 4.303.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from ctta.records.sweep_folder import Head, SweepFolder
 from ctta.report import reports
@@ -30,6 +32,15 @@ def test_files_of_a_run(tmp_path: Path) -> None:
     assert r"TENT\_X & \textbf{15.0} & \textbf{30.0} & \textbf{22.5} \\" in (tmp_path / "table.tex").read_text()
     assert "| TENT_X | **15.0** | **30.0** | **22.5** |" in (tmp_path / "table.md").read_text()
     assert r"TENT\_X & 22.5 & $-$27.5" in (tmp_path / "metrics.tex").read_text()
+
+
+def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
+    made = RunReport.load(TinyRun(tmp_path).add("source", [], done=False).add("tent", [], done=False).folder)
+    made.write()
+    console = Console(width=80, file=io.StringIO(), record=True, color_system=None)
+    console.print(*made.to_rich(80))
+    assert "[1] waiting." in console.export_text()
+    assert r"TENT\textsuperscript{1} & -- & -- & -- \\" in (tmp_path / "table.tex").read_text()
 
 
 def test_files_of_a_sweep(tmp_path: Path) -> None:

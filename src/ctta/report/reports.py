@@ -1,4 +1,4 @@
-"""What is made from the folder of a run or a sweep: tables for the terminal, files beside the records, and a page.
+"""What is made from the folder of a run or a sweep: tables for the terminal, files next to the records, and a page.
 
     table.csv, .md, .tex        errors by method and domain
     metrics.csv, .json, .tex    gains over the baseline, calibration, recovery, costs

@@ -197,7 +197,7 @@ def test_the_best_is_bold_in_the_terminal(run: TinyRun) -> None:
 
 
 def test_a_long_stream_has_one_column_per_domain_and_per_round(tmp_path: Path) -> None:
-    """Eleven rounds of two domains; wrong answers in both batches of noise grow by the round, fog has none."""
+    """Eleven rounds of two domains; wrong predictions in both batches of noise grow by the round, fog has none."""
     protocol = {"kind": "recurring", "rounds": 11, "order": None}
     run = TinyRun(tmp_path, [("gaussian_noise", 5), ("fog", 5)] * 11, protocol)
     run.add("tent", [count for turn in range(11) for count in (turn, turn - turn // 10, 0, 0)])

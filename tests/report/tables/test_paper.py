@@ -103,7 +103,7 @@ def test_equal_means_share_a_rank() -> None:
     assert comparison.ranking({"a": 3.0, "b": 1.04, "c": 1.0, "d": 2.0}) == {"a": 4, "b": 1, "c": 1, "d": 3}
 
 
-def test_values_beside_values() -> None:
+def test_values_are_compared_with_values() -> None:
     ours = {
         "Source": MethodResult("Source", one(40.0), {"fog": one(43.0)}),
         "CoTTA": MethodResult("CoTTA", one(16.5, 0.2), {"fog": one(16.0)}),
@@ -206,7 +206,7 @@ def test_one_seed_is_said(tmp_path: Path) -> None:
     assert "One seed: small differences may be due to chance." in made.remarks
 
 
-def test_a_run_without_a_table_is_beside_nothing(tmp_path: Path) -> None:
+def test_a_run_without_a_table_is_not_compared(tmp_path: Path) -> None:
     assert compare(write(tmp_path, None, {"Source": 9})) is None
 
 

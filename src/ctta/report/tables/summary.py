@@ -213,7 +213,7 @@ def table(made: MetricsTable, *, spread: bool = True, costs: bool = False) -> Ta
 def layouts(made: MetricsTable) -> Iterator[Table]:
     """For the terminal; what does not fit is left out from the right."""
     whole = table(made, spread=False, costs=True)
-    for count in range(len(whole.columns), 1, -1):
+    for count in range(max(len(whole.columns), 2), 1, -1):
         yield replace(whole, columns=whole.columns[:count], rows=tuple(row[:count] for row in whole.rows))
 
 
