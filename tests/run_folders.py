@@ -13,7 +13,8 @@ import numpy as np
 from ctta import CttaError
 from ctta.experiments.experiment import Experiment
 from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder
-from ctta.report.tables import errors as tables
+from ctta.report.results import Results
+from ctta.report.tables import errors
 from ctta.running.engines import Event, Inline
 from ctta.running.run import run
 
@@ -90,5 +91,5 @@ class TinyRun:
         info = {"views": 4.0, "forwards": 6.0, "backwards": 1.0}
         return Record(cell.method, cell.seed, step, name, severity, 10, wrong, 0.5, info, position=step // 2)
 
-    def table(self) -> tables.Table:
-        return tables.build(self.folder)
+    def table(self) -> errors.ErrorTable:
+        return errors.build(Results.load(self.folder))

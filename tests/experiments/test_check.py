@@ -18,7 +18,7 @@ from ctta.data.datasets import open_stream
 from ctta.experiments.check import check
 from ctta.models import MODELS
 from ctta.records.run_folder import RunFolder
-from ctta.report.tables import errors as tables
+from ctta.report.reports import RunReport
 from runs import run
 from trees import truncate, write_classes
 
@@ -206,7 +206,7 @@ def test_imagenet_trees_run_from_end_to_end(tmp_path):
         spec = {"data": data, "model": model, "methods": methods}
         assert not said(spec, "problem")
         folder = run(spec, tmp_path / f"run-{name}")
-        assert tables.build(folder).dataset == title
+        assert RunReport.load(folder).errors.dataset == title
         assert [record.n for record in folder.records("tent-s0")] == [4, 2]
         assert folder.run().stream["source_check"]["on"] == "domains"
     assert folder.run().notes == ("Only 3 of the 200 classes of ImageNet-R are in the folder; only those are scored.",)

@@ -19,9 +19,7 @@ from ctta.experiments.check import check
 from ctta.experiments.experiment import Experiment
 from ctta.experiments.sections import read_yaml
 from ctta.records.run_folder import RunFolder
-from ctta.report import render
-from ctta.report.tables import paper as comparison
-from ctta.report.tables.errors import build
+from ctta.report.reports import RunReport
 from ctta.training import recipe
 from run_folders import execute
 
@@ -124,13 +122,14 @@ def test_a_file_runs_on_the_embedded_data(path, tmp_path):
     folder = RunFolder(tmp_path)
     steps = list(execute(made, folder))
     assert len(steps) == 2 * len(made.cells((4, 3, 32, 32)))
-    beside = comparison.build(folder)
+    report = RunReport.load(folder)
+    beside = report.comparison
     assert beside is not None
     assert not beside.by_value
     assert "only the order is compared" in beside.remarks[0]
-    assert len(beside.lines) == len(build(folder).rows)
+    assert len(beside.lines) == len(report.errors.rows)
     if path.stem == "figure_threshold":
-        drawn = re.search(r'id="data">(.*?)</script>', render(folder), re.DOTALL)
+        drawn = re.search(r'id="data">(.*?)</script>', report.page(), re.DOTALL)
         series = json.loads(drawn[1])["charts"]["threshold-0"]["series"]
         for line in series:
             assert line["values"] == [record.info[line["label"]] for record in folder.records(steps[0].job.cell.cell)]

@@ -15,7 +15,7 @@ from ctta.report.metrics import Difference, Split, Value
 
 
 def record(step: int, wrong: int, n: int = 10, *, batches: int = 3, **options: object) -> Record:
-    """A batch of a stream whose stretches have `batches` batches."""
+    """A batch of a stream whose segments have `batches` batches."""
     position = step // batches
     info = {"forwards": 1.0 + step}
     made = {"seconds": 0.5, "info": info, "position": position} | options
@@ -28,8 +28,8 @@ def stream(wrong: Sequence[int], *, n: int = 10, batches: int = 3) -> list[Recor
 
 def test_error_counts_samples_not_batches() -> None:
     records = [record(0, 1, 10), record(1, 1, 10), record(2, 5, 5), record(3, 3, 10)]
-    assert metrics.stretch_counts(records, None, None) == {0: (7, 25)}, "the second stretch has not ended"
-    counts = metrics.stretch_counts(records, Done(4, 35, 10, 1.0, 1.0), None)
+    assert metrics.segment_counts(records, None, None) == {0: (7, 25)}, "the second segment has not ended"
+    counts = metrics.segment_counts(records, Done(4, 35, 10, 1.0, 1.0), None)
     assert counts == {0: (7, 25), 1: (3, 10)}
     assert metrics.error(counts, (0,)) == pytest.approx(28.0)
     assert metrics.error(counts, (0, 1)) == pytest.approx(100 * 10 / 35)
@@ -57,7 +57,7 @@ def test_recovery_time() -> None:
     assert metrics.recovery_time([900, 100], [1000] * 2) is None
 
 
-def test_recovery_of_a_cell_is_the_mean_over_its_stretches() -> None:
+def test_recovery_of_a_cell_is_the_mean_over_its_segments() -> None:
     steep = [800, 600, 400, 200, 200, 200]  # 3, as above
     assert metrics.mean_recovery(stream([*steep, *[500] * 6], n=1000, batches=6)) == 1.5
     assert metrics.mean_recovery(stream([1, 2], batches=2)) is None
@@ -132,7 +132,7 @@ def test_interval_over_seeds() -> None:
 
 
 def test_interval_over_batches() -> None:
-    # Two stretches of three batches of 10. Wrong answers above the baseline's, by place: 3 + 1, 2 + 2, 0 + 1 of 20.
+    # Two segments of three batches of 10. Wrong predictions above the baseline's, by place: 3 + 1, 2 + 2, 0 + 1 of 20.
     baseline, own = stream([1, 1, 1, 2, 2, 2]), stream([4, 3, 1, 3, 4, 3])
     found = metrics.interval_over_batches([(own, baseline)])
     # 20, 20 and 5 points: standard deviation sqrt(75), over sqrt(3) is 5, times 4.303.
@@ -182,7 +182,7 @@ def test_which_intervals_there_are() -> None:
 
 
 def test_the_interval_over_batches_covers_as_often_as_it_says() -> None:
-    """Five stretches show the same samples to two methods that find others hard, and none is better.
+    """Five segments show the same samples to two methods that find others hard, and none is better.
 
     Batches taken one by one would know five times as much as there is to know, and miss too often.
     """

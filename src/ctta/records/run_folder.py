@@ -107,6 +107,13 @@ class Samples:
     selected: NDArray[np.int64]  # 1 selected, 0 not, -1 if the method selects nothing
 
 
+def parse_record(line: str | bytes) -> Record:
+    """One line of a records file."""
+    data = json.loads(line)
+    clean = data.get("clean")
+    return Record(**{**data, "bins": tuple(map(tuple, data["bins"])), "clean": clean and tuple(clean)})
+
+
 class RunFolder:
     """Reads and writes one run folder."""
 
@@ -144,10 +151,7 @@ class RunFolder:
             with path.open() as lines:
                 for line in lines:
                     if line.endswith("\n"):
-                        data = json.loads(line)
-                        clean = data.get("clean")
-                        tuples = {"bins": tuple(map(tuple, data["bins"])), "clean": clean and tuple(clean)}
-                        yield Record(**{**data, **tuples})
+                        yield parse_record(line)
 
     def write_samples(self, cell: str, samples: Samples) -> None:
         content = io.BytesIO()

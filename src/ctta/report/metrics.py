@@ -1,29 +1,29 @@
-"""The numbers that runs are judged by: pure functions of records, each defined here and nowhere else.
+"""The metrics of a run: pure functions of records, each defined here and nowhere else.
 
-A cell is one label with one seed; a stretch is what the stream shows between two changes. Errors and shares are in
-percent, differences in points.
+A method run is one method with one seed; a segment is the part of the stream between two changes of domain. Errors and
+shares are in percent, differences in points.
 
-    error              wrong answers of all answers, each sample counted once
+    error              wrong predictions of all predictions, each sample counted once
     running error      the same over the last few batches, or over all so far
-    recovery time      batches after a stretch begins until the error is as low as it gets there
-    collapse           a cell ends above Source: over the last stretch, or the last round of a stream that goes round
-    calibration error  ECE: how far confidence and accuracy lie apart, bin by bin
+    recovery time      batches after a segment begins until its error is as low as it gets
+    collapse           a method run ends above Source: over the last segment, or the last round of a recurring stream
+    calibration error  ECE: the gap between confidence and accuracy, averaged over bins of confidence
     selection          accuracy of the samples that a method selects to learn from, and of those it rejects
-    forgetting         error on clean samples after a stretch, above that of the unadapted model; measured on request
+    forgetting         error on clean samples after a segment minus that of the unadapted model; measured on request
     cost               passes, time of a batch (mean, median, 95th percentile), memory
 
-Seeds become mean and standard deviation, never a best-of. Labels are compared in pairs: on the same stream, seed by
-seed, the error minus the baseline's. Two intervals stand around that difference, Student's, at 95 %, where there is
-something to see of what they say:
+Several seeds become mean and standard deviation, never the best of them. Methods are compared in pairs: on the same
+stream, seed by seed, the error minus the baseline's. That difference has two Student's intervals at 95 %, each given
+only if there are data to compute it from:
 
-    over seeds    how far the method's own randomness moves the result on these data: from the seeds' differences. One
-                  seed says nothing about it; where seeds change nothing they count as one.
-    over batches  how far other samples of the same domains would move it, on the path that the weights took; another
-                  seed or order may move it more. Batches of the same place in their stretches make a group, all seeds
+    over seeds    how far the method's own randomness moves the result on these data, from the differences of the seeds.
+                  It needs two seeds that differ.
+    over batches  how far other samples of the same domains would move it, with the weights as they developed; another
+                  seed or order may move it more. Batches with the same place in their segments form a group, all seeds
                   together, because a data set mostly shows the same samples in the same order under each corruption.
 
-Neither has the other's part in it: three seeds that agree on a short stream agree about these few samples. Every
-interval stands alone: of twenty, one misses by chance.
+Neither interval includes the other's source of variation: three seeds that agree on a short stream agree about these
+few samples. Intervals are not corrected for multiple comparisons: of twenty, one misses by chance.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from scipy.special import stdtrit
 from ctta.records.run_folder import BINS, Done, Record
 
 Interval = tuple[float, float]
-Series = tuple[float | None, ...]  # none where a value is not known
-Counts = Mapping[int, tuple[int, int]]  # by position: wrong answers, samples
+Series = tuple[float | None, ...]  # none if a value is not known
+Counts = Mapping[int, tuple[int, int]]  # by position: wrong predictions, samples
 Bins = tuple[tuple[int, float, int], ...]  # by confidence: samples, sum of confidence, correct
 
-TOLERANCE = 1.0  # points above its final level at which a stretch counts as recovered, chance aside
+TOLERANCE = 1.0  # points above its final level at which a segment counts as recovered, chance aside
 LEVEL = 0.95  # of confidence intervals
 
 
@@ -54,7 +54,7 @@ class Value:
     mean: float
     sd: float | None  # none with a single seed
     seeds: int
-    each: tuple[float, ...] = field(default=(), compare=False, repr=False)  # where it is known
+    each: tuple[float, ...] = field(default=(), compare=False, repr=False)  # if it is known
 
     def __str__(self) -> str:
         return f"{self.mean:.1f}" if self.sd is None else f"{self.mean:.1f} ± {self.sd:.1f}"
@@ -87,7 +87,7 @@ def finite_mean(values: Iterable[float | None]) -> float | None:
 
 
 def complete_domains(records: Sequence[Record], done: Done | None, images: int | None) -> list[int]:
-    """Positions of the domains that are through: the cell is done, a later one has begun, or all images were seen."""
+    """Positions of complete domains: the method run is done, a later domain has begun, or all images were seen."""
     sizes: dict[int, int] = {}
     for record in records:
         sizes[record.position] = sizes.get(record.position, 0) + record.n
@@ -99,8 +99,8 @@ def complete_domains(records: Sequence[Record], done: Done | None, images: int |
     ]
 
 
-def stretch_counts(records: Sequence[Record], done: Done | None, images: int | None) -> dict[int, tuple[int, int]]:
-    """Wrong answers and samples of each complete stretch whose labels are known."""
+def segment_counts(records: Sequence[Record], done: Done | None, images: int | None) -> dict[int, tuple[int, int]]:
+    """Wrong predictions and samples of each complete segment whose labels are known."""
     unknown = {record.position for record in records if record.wrong < 0}
     counted = set(complete_domains(records, done, images)) - unknown
     counts: dict[int, tuple[int, int]] = {}
@@ -112,7 +112,7 @@ def stretch_counts(records: Sequence[Record], done: Done | None, images: int | N
 
 
 def error(counts: Counts, positions: Sequence[int]) -> float | None:
-    """Over some stretches; none unless all are there."""
+    """Over some segments; none unless all are there."""
     if not positions or not counts.keys() >= set(positions):
         return None
     wrong, n = (sum(counts[position][which] for position in positions) for which in (0, 1))
@@ -129,16 +129,16 @@ def running_error(errors: Sequence[float | None], sizes: Sequence[float], window
 
 
 def third(batches: float) -> int:
-    """A third of a stretch, in batches: short enough to see a change, long enough to see through the noise."""
+    """A third of a segment, in batches: short enough to see a change, long enough to see through the noise."""
     return max(1, round(batches / 3))
 
 
 def recovery_time(wrong: Sequence[int], sizes: Sequence[int]) -> int | None:
-    """Batches that pass in a stretch before its error is as low as it gets; none if it has fewer than three.
+    """Batches that pass in a segment before its error is as low as it gets; none if it has fewer than three.
 
-    That level is the error over the stretch's last third. The stretch has recovered at the first batch that begins a
+    That level is the error over the segment's last third. The segment has recovered at the first batch that begins a
     third with an error at most TOLERANCE points above it, and one standard error of such a difference, for chance: 0 if
-    it starts so, also where the error climbs.
+    it starts so, also if the error climbs.
     """
     if len(wrong) < 3:
         return None
@@ -153,16 +153,16 @@ def recovery_time(wrong: Sequence[int], sizes: Sequence[int]) -> int | None:
 
 
 def mean_recovery(records: Sequence[Record]) -> float | None:
-    """Recovery time over all stretches of a cell. That of Source, which learns nothing, is what chance makes of it."""
-    stretches: dict[int, list[Record]] = {}
+    """Mean recovery time of all segments. That of Source, which learns nothing, shows the effect of chance."""
+    segments: dict[int, list[Record]] = {}
     for record in records:
-        stretches.setdefault(record.position, []).append(record)
-    times = [recovery_time([r.wrong for r in found], [r.n for r in found]) for found in stretches.values()]
+        segments.setdefault(record.position, []).append(record)
+    times = [recovery_time([r.wrong for r in found], [r.n for r in found]) for found in segments.values()]
     return finite_mean(times)
 
 
 def collapsed(counts: Counts, source: Counts, ending: Sequence[int]) -> bool:
-    """Whether a cell ends above Source, over the stretches `ending`; both are complete."""
+    """Whether a method run ends above Source, over the segments `ending`; both are complete."""
     own, unadapted = error(counts, ending), error(source, ending)
     assert own is not None
     assert unadapted is not None
@@ -198,7 +198,7 @@ def calibration_error(bins: Bins) -> float | None:
 
 @dataclass(frozen=True)
 class Split:
-    """Samples parted by the method's selection."""
+    """Samples divided by the method's selection."""
 
     n: int = 0
     wrong: int | None = 0  # none without labels
@@ -230,7 +230,7 @@ class Split:
 
 
 def splits(records: Iterable[Record]) -> dict[int, Split]:
-    """By position; empty where the method selects nothing."""
+    """By position; empty if the method selects nothing."""
     found: dict[int, Split] = {}
     for record in records:
         if record.selected is not None:
@@ -240,7 +240,7 @@ def splits(records: Iterable[Record]) -> dict[int, Split]:
 
 
 def selection(records: Iterable[Record]) -> Split | None:
-    """All stretches together; none where the method selects nothing."""
+    """All segments together; none if the method selects nothing."""
     found = splits(records)
     return sum(found.values(), start=Split()) if found else None
 
@@ -249,12 +249,12 @@ def selection(records: Iterable[Record]) -> Split | None:
 
 
 def clean_errors(records: Iterable[Record]) -> dict[int, float]:
-    """Error on clean samples after each stretch, by position; empty where it was not measured."""
+    """Error on clean samples after each segment, by position; empty if it was not measured."""
     return {r.position: 100 * r.clean[1] / r.clean[0] for r in records if r.clean is not None}
 
 
 def forgetting(records: Sequence[Record]) -> float | None:
-    """Points by which the error on clean samples lies above the unadapted model's, after the last stretch."""
+    """Points by which the error on clean samples lies above the unadapted model's, after the last segment."""
     measured = [record.clean for record in records if record.clean is not None]
     if not measured:
         return None
@@ -267,12 +267,12 @@ def forgetting(records: Sequence[Record]) -> float | None:
 
 @dataclass(frozen=True)
 class Cost:
-    """What a method takes, over all batches of all seeds; none where it is not known."""
+    """What a method takes, over all batches of all seeds; none if it is not known."""
 
-    seconds: float | None  # a batch, on average
+    seconds: float | None  # per batch, on average
     images_per_second: float | None
     memory: float | None  # MB at the peak
-    forwards: float | None  # network passes a batch
+    forwards: float | None  # network passes per batch
     backwards: float | None
     views: float | None
     p50: float | None  # seconds that half of the batches stay below
@@ -305,7 +305,7 @@ def cost(records: Sequence[Record], peaks: Iterable[float]) -> Cost:
 
 @dataclass(frozen=True)
 class Difference:
-    """An error minus the baseline's on the same stream, with its intervals where there is something to see of them."""
+    """An error minus the baseline's on the same stream, with its intervals if there are data for them."""
 
     mean: float
     over_seeds: Interval | None
@@ -313,7 +313,7 @@ class Difference:
 
 
 def difference(own: Mapping[int, Sequence[Record]], baseline: Mapping[int, Sequence[Record]]) -> Difference | None:
-    """Two labels in pairs, from the labelled records of each seed of both; none without a common seed."""
+    """Two methods in pairs, from the labelled records of each seed of both; none without a common seed."""
     pairs = [(own[seed], baseline[seed]) for seed in sorted(own.keys() & baseline.keys())]
     if not pairs:
         return None
@@ -330,12 +330,12 @@ def interval_over_seeds(differences: Sequence[float]) -> Interval:
 
 
 def interval_over_batches(pairs: Sequence[tuple[Sequence[Record], Sequence[Record]]]) -> Interval | None:
-    """Student's, over groups of batches that have the same place in their stretches; none with a single group.
+    """Student's, over groups of batches that have the same place in their segments; none with a single group.
 
     With groups of one size it is the interval around the mean of the groups' differences; a smaller group, such as the
-    one of last batches, counts by its samples. There is a pair of cells for each seed.
+    one of last batches, counts by its samples. There is one pair of method runs per seed.
     """
-    more: dict[int, int] = {}  # by place: wrong answers above the baseline's
+    more: dict[int, int] = {}  # by place: wrong predictions above the baseline's
     n: dict[int, int] = {}
     for own, baseline in pairs:
         starts: dict[int, int] = {}

@@ -1,10 +1,11 @@
-"""A run beside the paper, with numbers worked by hand."""
+"""Comparison with the paper, with numbers worked by hand."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import re
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,17 @@ import pytest
 from ctta.data.corruptions import CLOUD_NAMES, PAPER
 from ctta.paper import PaperRow, PaperTable, Setup
 from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder
-from ctta.report import render
-from ctta.report.metrics import over_seeds
+from ctta.report.metrics import Value, over_seeds
+from ctta.report.reports import RunReport
+from ctta.report.results import Results
+from ctta.report.tables import errors, render
 from ctta.report.tables import paper as comparison
-from ctta.report.tables.errors import Column, Value
-from ctta.report.tables.paper import Entry, Ours
+from ctta.report.tables.errors import StreamPart
+from ctta.report.tables.paper import ComparedError, MethodResult, PaperComparison
+from ctta.report.tables.render import Table
 
 SETUP = Setup("tiny-c", "net", "tiny", 100, 10)
-FOG = Column((0,), "fog", "fog", "fog")
+FOG = StreamPart((0,), "fog", "fog", "fog")
 PRINTED = PaperTable(
     "tiny",
     "Table 0, tiny",
@@ -33,6 +37,16 @@ PRINTED = PaperTable(
         PaperRow("DSS", "dss", {}, 16.0, None, {"fog": 15.0}),
     ),
 )
+
+
+def compare(*folders: RunFolder) -> PaperComparison | None:
+    results = map(Results.load, folders)
+    return comparison.build(*((one, errors.build(one)) for one in results))
+
+
+def texts(table: Table | None) -> list[list[str]]:
+    assert table is not None
+    return [[column.head for column in table.columns], *([cell.text for cell in row] for row in table.rows)]
 
 
 def over(*errors: float) -> Value:
@@ -63,7 +77,7 @@ def one(mean: float, sd: float | None = None) -> Value:
     ],
 )
 def test_how_far_a_mean_is(ours: Value, paper_sd: float | None, words: str) -> None:
-    assert comparison.value_words(Entry(16.0, ours, ours.mean - 16.0), paper_sd) == words
+    assert comparison.value_words(ComparedError(16.0, ours, ours.mean - 16.0), paper_sd) == words
 
 
 def test_pairs_are_kept_reversed_or_open() -> None:
@@ -89,11 +103,11 @@ def test_equal_means_share_a_rank() -> None:
     assert comparison.ranking({"a": 3.0, "b": 1.04, "c": 1.0, "d": 2.0}) == {"a": 4, "b": 1, "c": 1, "d": 3}
 
 
-def test_values_beside_values() -> None:
+def test_values_are_compared_with_values() -> None:
     ours = {
-        "Source": Ours("Source", one(40.0), {"fog": one(43.0)}),
-        "CoTTA": Ours("CoTTA", one(16.5, 0.2), {"fog": one(16.0)}),
-        "DSS": Ours("mine", one(15.0, 0.2), {"fog": one(16.5)}),
+        "Source": MethodResult("Source", one(40.0), {"fog": one(43.0)}),
+        "CoTTA": MethodResult("CoTTA", one(16.5, 0.2), {"fog": one(16.0)}),
+        "DSS": MethodResult("mine", one(15.0, 0.2), {"fog": one(16.5)}),
     }
     made = comparison.compare(PRINTED, ours, (FOG,), by_value=True)
     source, cotta, dss = made.lines
@@ -105,29 +119,34 @@ def test_values_beside_values() -> None:
     assert [line.domains["fog"].difference for line in made.lines] == [1.0, -1.0, 1.5]
     assert made.summary() == "2 of 2 pairs of methods are in the paper's order."
     assert str(made.domain_pairs[0]) == "2/3", "in fog the paper has DSS below CoTTA, and we do not"
-    assert comparison.grid(made)[2] == ["CoTTA", "16.0", "16.5 ± 0.2", "+0.5", "1 → 2", cotta.verdict]
-    assert comparison.domain_grid(made) == [["", "fog"], ["Source", "+1.0"], ["CoTTA", "−1.0"], ["mine", "+1.5"]]
+    assert texts(comparison.table(made))[2] == ["CoTTA", "16.0", "16.5 ± 0.2", "+0.5", "1 → 2", cotta.verdict]
+    assert texts(comparison.domain_table(made)) == [
+        ["", "fog"],
+        ["Source", "+1.0"],
+        ["CoTTA", "−1.0"],
+        ["mine", "+1.5"],
+    ]
 
 
 def test_order_alone() -> None:
     ours = {
-        "Source": Ours("Source", one(12.0), {"fog": one(43.0)}),
-        "TENT": Ours("TENT", one(14.0), {"fog": one(5.0)}),
-        "DSS": Ours("DSS", one(10.0), {"fog": one(6.0)}),
+        "Source": MethodResult("Source", one(12.0), {"fog": one(43.0)}),
+        "TENT": MethodResult("TENT", one(14.0), {"fog": one(5.0)}),
+        "DSS": MethodResult("DSS", one(10.0), {"fog": one(6.0)}),
     }
     made = comparison.compare(PRINTED, ours, (FOG,), by_value=False)
     assert [line.verdict for line in made.lines] == ["reversed with TENT", "reversed with Source", "order kept"]
     assert all(line.mean.difference is None for line in made.lines)
     assert made.summary() == "2 of 3 pairs of methods are in the paper's order, 1 reversed."
-    assert comparison.grid(made)[0] == ["", "paper", "ours", "rank", "verdict"]
-    assert comparison.domain_grid(made) == [["", "fog"], ["pairs kept", "2/3"]]
+    assert texts(comparison.table(made))[0] == ["", "paper", "ours", "rank", "verdict"]
+    assert texts(comparison.domain_table(made)) == [["", "fog"], ["pairs kept", "2/3"]]
 
 
 def test_what_is_not_complete_or_not_valid_does_not_count() -> None:
     ours = {
-        "Source": Ours("Source", one(12.0)),
-        "TENT": Ours("TENT", None, remark="waiting"),
-        "DSS": Ours("DSS", one(10.0), remark="invalid: labels"),
+        "Source": MethodResult("Source", one(12.0)),
+        "TENT": MethodResult("TENT", None, remark="waiting"),
+        "DSS": MethodResult("DSS", one(10.0), remark="invalid: labels"),
     }
     made = comparison.compare(PRINTED, ours, by_value=True)
     assert [line.verdict for line in made.lines] == [
@@ -160,7 +179,7 @@ def write(
     for label in wrong:
         method = label.lower().split()[0]
         said = (fields or {}).get(label, {})
-        methods.append({"method": method, "name": label, "preset": None, "fields": said})
+        methods.append({"method": method, "label": label, "preset": None, "fields": said})
         preset = "cifar10" + ("+lean" if "lean" in label else "")
         cells += [Cell(f"{label}-s{seed}", method, label, seed, preset, said) for seed in (0, 1)]
     about = {"dataset": dataset, "images": images, "batch": 200, "boundaries": "known", **stream}
@@ -182,18 +201,18 @@ def test_one_seed_is_said(tmp_path: Path) -> None:
     folder = write(tmp_path, "table1", {"Source": 9, "DSS": 3})
     head = folder.run()
     folder.write_run(replace(head, cells=tuple(cell for cell in head.cells if cell.seed == 0)))
-    made = comparison.build(folder)
+    made = compare(folder)
     assert made is not None
-    assert "One seed: what lies close together may do so by chance." in made.remarks
+    assert "One seed: small differences may be due to chance." in made.remarks
 
 
-def test_a_run_without_a_table_is_beside_nothing(tmp_path: Path) -> None:
-    assert comparison.build(write(tmp_path, None, {"Source": 9})) is None
+def test_a_run_without_a_table_is_not_compared(tmp_path: Path) -> None:
+    assert compare(write(tmp_path, None, {"Source": 9})) is None
 
 
 def test_reduced_size_is_compared_and_said(tmp_path: Path) -> None:
     # 3 and 4 of 20 are 15 and 20 %: mean 17.5, standard deviation sqrt(12.5) = 3.54. The paper has 16.0.
-    made = comparison.build(write(tmp_path, "table1", {"Source": 9, "DSS": 3}, fields={"DSS": {"views": 8}}))
+    made = compare(write(tmp_path, "table1", {"Source": 9, "DSS": 3}, fields={"DSS": {"views": 8}}))
     assert made is not None
     assert made.by_value
     source, dss = made.lines
@@ -202,8 +221,8 @@ def test_reduced_size_is_compared_and_said(tmp_path: Path) -> None:
     assert dss.verdict == "higher by 1.5, reduced size; order kept"
     assert dss.domains["fog"].difference == pytest.approx(17.5 - 12.5)
     assert made.remarks == (
-        "Reduced size: 20 of 10,000 images a domain, so methods that learn see less of the stream, and the spread over "
-        "seeds does not cover the choice of images.",
+        "Reduced size: 20 of 10,000 images per domain, so methods that learn see less of the stream, and the spread "
+        "over seeds does not cover the choice of images.",
         "Not the paper's settings: DSS (views 8).",
         "Not in this run: BN Adapt, TENT, AdaContrast, Conjugate PL, CoTTA.",
     )
@@ -211,7 +230,7 @@ def test_reduced_size_is_compared_and_said(tmp_path: Path) -> None:
 
 def test_whatever_is_not_as_in_the_paper_is_said(tmp_path: Path) -> None:
     folder = write(tmp_path, "table1", {"DSS": 3}, images=10_000, boundaries="unknown", batch=50)
-    made = comparison.build(folder)
+    made = compare(folder)
     assert made is not None
     assert made.remarks[:2] == ("Batch 50 instead of 200.", "Domain boundaries unknown; the paper's are known.")
     assert "reduced" not in made.lines[0].verdict
@@ -227,7 +246,7 @@ def test_whatever_is_not_as_in_the_paper_is_said(tmp_path: Path) -> None:
     ],
 )
 def test_other_data_or_models_are_compared_by_order_alone(tmp_path: Path, changed: dict[str, Any], words: str) -> None:
-    made = comparison.build(write(tmp_path, "table1", {"Source": 3, "DSS": 9}, **changed))
+    made = compare(write(tmp_path, "table1", {"Source": 3, "DSS": 9}, **changed))
     assert made is not None
     assert not made.by_value
     assert made.remarks[0] == words
@@ -242,21 +261,21 @@ def test_rows_are_found_by_their_settings(tmp_path: Path) -> None:
         "DSS c": {"parts": "dt+pl", "threshold": "dynamic", "views": 8},
     }
     folder = write(tmp_path, "table7_cifar100c", dict.fromkeys(fields, 6), fields=fields)
-    made = comparison.build(folder)
+    made = compare(folder)
     assert made is not None
     assert [(line.label, line.mean.paper) for line in made.lines] == [("DSS a", 32.4), ("DSS b", 31.8), ("DSS c", 31.0)]
     assert "Not the paper's settings: DSS c (views 8)." in made.remarks
 
 
 def test_of_two_rows_the_one_with_the_paper_s_settings_is_meant(tmp_path: Path) -> None:
-    made = comparison.build(write(tmp_path, "table1", {"DSS lean": 2, "DSS": 3}))
+    made = compare(write(tmp_path, "table1", {"DSS lean": 2, "DSS": 3}))
     assert made is not None
     assert [line.label for line in made.lines] == ["DSS"]
 
 
 def test_ten_orders_are_one_set_of_domains(tmp_path: Path) -> None:
     world = {"dataset": "ImageNet-C (resize256)", "model": "resnet50", "images": 5000, "batch": 64}
-    made = comparison.build(write(tmp_path, "table4", {"CoTTA": 12}, names=table_4_order(), **world))
+    made = compare(write(tmp_path, "table4", {"CoTTA": 12}, names=table_4_order(), **world))
     assert made is not None
     assert made.by_value
     (line,) = made.lines
@@ -272,7 +291,7 @@ def test_orders_count_once_each(tmp_path: Path) -> None:
         write(tmp_path / str(wrong), "table4", {"CoTTA": wrong, "DSS": 12}, names=names, **world)
         for wrong, names in ((12, PAPER), (13, table_4_order()))
     ]
-    made = comparison.build(*folders)
+    made = compare(*folders)
     assert made is not None
     assert made.by_value
     # 62.5 and 67.5 %, each a mean over two seeds
@@ -288,7 +307,7 @@ def table_4_order() -> tuple[str, ...]:
 def test_means_leave_out_what_cannot_be_made_alike(tmp_path: Path) -> None:
     world = {"dataset": "ScanObjectNN", "model": "dgcnn", "images": 581, "samples": "clouds"}
     worse = {"occlusion": 10, "lidar": 10}
-    made = comparison.build(write(tmp_path, "table5", {"DSS": 7}, names=CLOUD_NAMES, worse=worse, **world))
+    made = compare(write(tmp_path, "table5", {"DSS": 7}, names=CLOUD_NAMES, worse=worse, **world))
     assert made is not None
     assert made.by_value
     assert made.lines[0].mean.ours == Value(pytest.approx(37.5), pytest.approx(12.5**0.5), 2)
@@ -305,9 +324,9 @@ def folder(tmp_path: Path) -> RunFolder:
 
 
 def test_csv_has_a_line_a_number(folder: RunFolder) -> None:
-    made = comparison.build(folder)
+    made = compare(folder)
     assert made is not None
-    lines = list(csv.DictReader(io.StringIO(comparison.to_csv(made))))
+    lines = list(csv.DictReader(io.StringIO(render.to_csv(comparison.data(made)))))
     assert len(lines) == 2 * 16
     assert lines[0] | {"table": "table3", "domain": "gaussian_noise", "paper": "95.30", "ours": "82.50"} == lines[0]
     assert lines[0]["difference"] == "-12.80"
@@ -315,26 +334,29 @@ def test_csv_has_a_line_a_number(folder: RunFolder) -> None:
 
 
 def test_markdown_and_json(folder: RunFolder) -> None:
-    made = comparison.build(folder)
+    made = compare(folder)
     assert made is not None
-    text = comparison.to_markdown(made)
-    assert "## Beside the paper: Table 3, ImageNet-C" in text
+    text = "\n".join(render.to_markdown(one) for one in (comparison.table(made), comparison.domain_table(made)) if one)
     assert "| Source | 82.4 | 82.5 ± 3.5 | +0.1 | 2 |" in text
     assert "The paper prints a mean of 77.2 for Source; its own columns average 82.4." in text
     assert "| Source | −12.8 |" in text
-    assert json.loads(json.dumps(comparison.to_json(made)))["lines"][0]["mean"]["paper"] == 82.4
+    assert json.loads(json.dumps(render.plain_data(made)))["lines"][0]["mean"]["paper"] == 82.4
 
 
-def test_files_beside_the_run(folder: RunFolder) -> None:
-    made = comparison.write(folder.path, folder)
+def test_files_of_the_run(folder: RunFolder) -> None:
+    report = RunReport.load(folder)
+    report.write()
+    made = report.comparison
     assert made is not None
-    assert (folder.path / "comparison.csv").read_text() == comparison.to_csv(made)
+    assert (folder.path / "comparison.csv").read_text() == render.to_csv(comparison.data(made))
     assert json.loads((folder.path / "comparison.json").read_text())["summary"] == made.summary()
+    assert "## Comparison with the paper: Table 3, ImageNet-C" in (folder.path / "table.md").read_text()
+    assert r"82.4 & 82.5 $\pm$ 3.5 & +0.1" in (folder.path / "comparison.tex").read_text()
 
 
 def test_the_page_has_a_section(folder: RunFolder) -> None:
-    page = render(folder)
+    page = RunReport.load(folder).page()
     assert 'href="#paper"' in page
-    assert "The paper’s Table 3, ImageNet-C, beside this run." in page
-    assert "<td>82.4</td><td>82.5 ± 3.5</td><td>+0.1</td>" in page
+    assert "Comparison with the paper: Table 3, ImageNet-C." in page
+    assert re.search(r"<td>82.4</td>\s*<td>82.5<small>±3.5</small></td>\s*<td>\+0.1</td>", page)
     assert "The paper prints a mean of 66.2 for BN Adapt" in page

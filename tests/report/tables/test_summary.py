@@ -16,41 +16,40 @@ from scipy import stats
 
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import RunFolder
-from ctta.report.tables import errors as tables
-from ctta.report.tables import summary
-from ctta.report.tables.summary import Row, Summary
-from run_folders import TinyRun, execute
+from ctta.report.metrics import Difference
+from ctta.report.results import Results
+from ctta.report.tables import errors, render, summary
+from ctta.report.tables.summary import MethodMetrics, MetricsTable
+from ctta.running.runner import execute
+from run_folders import TinyRun
 
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 90, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
-    "methods": [
-        "source",
-        {"method": "tent", "lr": 0.05},
-        {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01},
-    ],
+    "methods": ["source", {"method": "tent", "lr": 0.05}, {"method": "dss", "views": 2, "gate": 1.0, "lr": 0.01}],
     "seeds": [0, 1, 2],
-    "measure": {"clean_samples": 25},
+    "measure": {"clean": 25},
     "baseline": "TENT",
 }
 
 
-def summed(folder: RunFolder) -> Summary:
-    return summary.build(folder, tables.build(folder))
+def summed(folder: RunFolder) -> MetricsTable:
+    results = Results.load(folder)
+    return summary.build(results, errors.build(results))
 
 
-def row_of(made: Summary, label: str) -> Row:
+def row_of(made: MetricsTable, label: str) -> MethodMetrics:
     return next(row for row in made.rows if row.label == label)
 
 
-def shown(made: Summary, width: int = 160) -> str:
+def shown(made: MetricsTable, width: int = 160) -> str:
     console = Console(width=width, file=io.StringIO(), record=True, color_system=None)
-    console.print(summary.to_rich(made, width))
+    console.print(render.to_rich(summary.layouts(made), width))
     return console.export_text()
 
 
-def lines(made: Summary) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(summary.to_csv(made))))
+def lines(made: MetricsTable) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(render.to_csv(summary.data(made)))))
 
 
 # By hand: two domains of two batches of 10
@@ -80,7 +79,7 @@ def test_differences_and_ends(tmp_path: Path) -> None:
     assert [value and value.mean for value in tent_row.running] == [15.0, pytest.approx(33.75)]
     # The differences are -20 and -20, which say nothing, so places do: -9 and -7 of 40.
     ends = (-20 - 12.7062 * 2.5, -20 + 12.7062 * 2.5)
-    assert dss_row.difference == summary.Difference(-20.0, None, pytest.approx(ends, abs=1e-3))
+    assert dss_row.difference == Difference(-20.0, None, pytest.approx(ends, abs=1e-3))
     assert dss_row.recovery is None, "two batches are too few"
     text = shown(made)
     assert "vs SOURCE" in text
@@ -114,21 +113,21 @@ def test_without_source_there_is_no_baseline(tmp_path: Path) -> None:
     assert made.notes() == []
 
 
-def test_cells_count_once_they_are_complete(tmp_path: Path) -> None:
+def test_method_runs_count_once_they_are_complete(tmp_path: Path) -> None:
     run = TinyRun(tmp_path).add("source", [5, 5, 5, 5]).add("source", [5, 5, 5, 5], seed=1)
     run.add("tent", [1, 1, 1, 1]).add("tent", [9, 9, 9], seed=1, done=False).add("dss", [1], done=False)
     made = summed(run.folder)
     tent, dss = made.rows[1:]
     assert tent.seeds == (0,)
     assert (tent.difference, tent.collapsed, tent.compared) == (
-        summary.Difference(-40.0, None, (pytest.approx(-40.0), pytest.approx(-40.0))),
+        Difference(-40.0, None, (pytest.approx(-40.0), pytest.approx(-40.0))),
         0,
         1,
     )
     assert (dss.seeds, dss.difference, dss.running, dss.ending) == ((), None, (), None)
     status = {line["label"]: line["status"] for line in lines(made)}
     assert status == {"SOURCE": "complete", "TENT": "running, 1 of 2 seeds", "DSS": "running, 0 of 2 domains"}
-    json.dumps(summary.to_json(made))
+    json.dumps(render.plain_data(made))
 
 
 def test_without_labels_only_costs_are_known(tmp_path: Path) -> None:
@@ -187,7 +186,7 @@ def test_differences_of_a_real_run(real: RunFolder) -> None:
     assert found.difference is not None
     assert found.difference.over_seeds == pytest.approx(tuple(stats.ttest_rel(dss, tent).confidence_interval(0.95)))
     assert found.difference.over_batches == pytest.approx(over_places(real, "DSS", "TENT", (0, 1, 2)))
-    # Neither Source nor TENT draws anything: their seeds are one, and places in a stretch make the interval.
+    # Neither Source nor TENT draws anything: their seeds are one, and places in a segment make the interval.
     source = row_of(made, "Source").difference
     assert source is not None
     assert source.over_seeds is None
@@ -195,7 +194,7 @@ def test_differences_of_a_real_run(real: RunFolder) -> None:
 
 
 def over_places(folder: RunFolder, label: str, baseline: str, seeds: Sequence[int]) -> tuple[float, float]:
-    """The interval over places in a stretch, from the lines."""
+    """The interval over places in a segment, from the lines."""
     more, n = np.zeros(5), np.zeros(5)
     for seed in seeds:
         for left, right in zip(raw(folder, label, seed), raw(folder, baseline, seed), strict=True):

@@ -1,4 +1,4 @@
-"""Summaries of sweeps, with numbers worked by hand."""
+"""Tables of sweeps, with numbers worked by hand."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from ctta import StateError
 from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder
 from ctta.records.sweep_folder import Head, SweepFolder
 from ctta.report.metrics import over_seeds
-from ctta.report.tables import sweep as overview
-from ctta.report.tables.sweep import Grid, Line, Overview
+from ctta.report.reports import SweepReport
+from ctta.report.tables import render, sweep
+from ctta.report.tables.render import Table
+from ctta.report.tables.sweep import SweepError, SweepErrors
 
 POINTS = {
     "batch-5_order-0": {"data.batch": 5, "protocol.order": 0},
@@ -24,7 +26,7 @@ POINTS = {
     "batch-9_order-1": {"data.batch": 9, "protocol.order": 1},
 }
 HEAD = Head("mine", {"data.batch": [5, 9], "protocol.order": [0, 1]}, ("protocol.order",), POINTS)
-# Wrong answers out of 10, by point: a number a seed.
+# Wrong predictions out of 10, by point: one number per seed.
 WRONG = {"batch-5_order-0": (2, 4), "batch-5_order-1": (7, 7), "batch-9_order-0": (1, 3), "batch-9_order-1": (4, None)}
 
 
@@ -49,7 +51,7 @@ def folder(tmp_path):
 
 
 def test_points_and_averages_by_hand(folder):
-    made = overview.build(folder)
+    made = SweepReport.load(folder).errors
     assert [line.error.mean for line in made.lines] == pytest.approx([30, 70, 20, 40])
     # Seeds 20 and 40: each 10 from the mean, so the sample variance is 200.
     assert [line.error.sd for line in made.lines[:3]] == pytest.approx([200**0.5, 0, 200**0.5])
@@ -63,7 +65,7 @@ def test_points_and_averages_by_hand(folder):
 
 
 def test_every_form_says_the_same(folder):
-    page = overview.write(folder, overview.build(folder))
+    page = SweepReport.load(folder).write()
     rows = list(csv.DictReader(io.StringIO((folder.path / "summary.csv").read_text())))
     assert rows[0] == {
         "data.batch": "5",
@@ -93,39 +95,48 @@ def test_every_form_says_the_same(folder):
     assert page.read_text().count('href="points/') == 4
 
 
-def line(label: str, batch: int, *errors: float, problems: tuple[str, ...] = ()) -> Line:
-    return Line(label, label.lower(), {"data.batch": batch}, over_seeds(errors), len(errors), "", problems, f"b{batch}")
+def line(label: str, batch: int, *errors: float, problems: tuple[str, ...] = ()) -> SweepError:
+    return SweepError(
+        label, label.lower(), {"data.batch": batch}, over_seeds(errors), len(errors), "", problems, f"b{batch}"
+    )
 
 
 def batches(*values: int) -> Head:
     return Head("mine", {"data.batch": values}, (), {f"b{value}": {"data.batch": value} for value in values})
 
 
-def texts(found: Grid) -> list[list[str]]:
-    return [[one.text() + "*" * one.best for one in errors] for _, errors in found.rows]
+def texts(found: Table) -> list[list[str]]:
+    return [[str(cell) + "*" * cell.best for cell in row] for row in found.rows]
 
 
-def test_the_more_of_points_and_labels_are_the_rows() -> None:
+def test_points_or_methods_are_the_rows_whichever_are_more() -> None:
     a, b, c = line("A", 5, 20.04), line("B", 5, 20.0), line("C", 5, 10.0, problems=("labels are off",))
-    across = overview.grid(Overview(batches(5, 9), (a, b, c, line("A", 9, 1.0), line("B", 9, 2.0))))
-    assert (across.names, across.columns, across.points_down) == (("method",), ("5", "9"), False)
-    assert [names for names, _ in across.rows] == [("A",), ("B",), ("C",)]
+    across = sweep.table(SweepErrors(batches(5, 9), (a, b, c, line("A", 9, 1.0), line("B", 9, 2.0))))
+    assert [column.head for column in across.columns] == ["method", "5", "9"]
     # As printed A and B are level; C is lower but not valid, and is not there yet with batches of nine.
-    assert texts(across) == [["20.0*", "1.0*"], ["20.0*", "2.0"], ["10.0 [1]", "–"]]
-    assert across.remarks == ("invalid: labels are off",)
-    assert across.links == ("points/b5/report.html", "points/b9/report.html")
-    down = overview.grid(Overview(batches(5, 9), (a, line("A", 9, 1.0))))
-    assert (down.names, down.columns, down.points_down) == (("batch",), ("A",), True)
-    assert texts(down) == [["20.0"], ["1.0"]], "alone, none is best"
+    assert texts(across) == [["A", "20.0*", "1.0*"], ["B", "20.0*", "2.0"], ["C", "10.0 [1]", "–"]]
+    assert across.footnotes == ("invalid: labels are off",)
+    assert [column.link for column in across.columns] == ["", "points/b5/report.html", "points/b9/report.html"]
+    down = sweep.table(SweepErrors(batches(5, 9), (a, line("A", 9, 1.0))))
+    assert [column.head for column in down.columns] == ["batch", "A"]
+    assert texts(down) == [["5", "20.0"], ["9", "1.0"]], "a single method is never best"
+    assert [row[0].link for row in down.rows] == ["points/b5/report.html", "points/b9/report.html"]
+
+
+def test_with_all_axes_averaged_there_is_one_column() -> None:
+    head = Head("mine", {"data.batch": [5, 9]}, ("data.batch",), {})
+    lines = (line("A", 5, 20.0), line("A", 9, 10.0))
+    made = sweep.table(SweepErrors(head, lines, sweep.average(lines, head.over)), averages=True)
+    assert ([column.head for column in made.columns], texts(made)) == (["method", "mean"], [["A", "15.0 ± 7.1"]])
 
 
 def test_a_narrow_terminal_has_numbers_for_columns_and_less_spread() -> None:
     labels = ["a method with a long name", "another one, as long as the first"]
-    made = Overview(batches(5, 9), tuple(line(label, batch, 10.0, 20.0) for batch in (5, 9) for label in labels))
+    made = SweepErrors(batches(5, 9), tuple(line(label, batch, 10.0, 20.0) for batch in (5, 9) for label in labels))
 
     def printed(width: int) -> str:
         out = io.StringIO()
-        Console(file=out, width=width).print(overview.to_rich(made, width=width))
+        Console(file=out, width=width).print(render.to_rich(sweep.layouts(made), width))
         return out.getvalue()
 
     wide, narrow, narrowest = printed(100), printed(40), printed(20)
@@ -143,29 +154,11 @@ def test_a_narrow_terminal_has_numbers_for_columns_and_less_spread() -> None:
 def test_a_sweep_that_has_not_begun_or_averages_nothing(tmp_path):
     folder = SweepFolder(tmp_path / "new")
     folder.write(Head("mine", HEAD.axes, (), POINTS))
-    assert overview.build(folder).lines == ()
+    assert SweepReport.load(folder).errors.lines == ()
     write(folder.point("batch-5_order-0"), (3,))
-    made = overview.build(folder)
-    assert (len(made.lines), made.averages) == (1, ())
-    assert not (overview.write(folder, made).parent / "averages.csv").exists()
+    made = SweepReport.load(folder)
+    assert (len(made.errors.lines), made.errors.averages) == (1, ())
+    assert not (made.write().parent / "averages.csv").exists()
     write(RunFolder(tmp_path / "single"), (1,))
     with pytest.raises(StateError, match="holds a single run"):
         SweepFolder(tmp_path / "single").write(HEAD)
-
-
-def test_long_values_go_by_their_number():
-    long = [["a" * 20, "b" * 20], ["b" * 20, "a" * 20]]
-    assert overview.shown(long, long[1]) == "#2"
-    assert overview.shown([0.5, "x"], 0.5) == "0.5"
-    assert overview.heads(["data.images", "source.images", "method.lr"]) == {
-        "data.images": "data.images",
-        "source.images": "source.images",
-        "method.lr": "lr",
-    }
-
-
-def test_values_are_said_in_words() -> None:
-    assert overview.text({"kind": "recurring", "rounds": 3}) == "recurring, rounds 3"
-    assert overview.text({"kind": "drift"}) == "drift"
-    assert overview.text({"lr": 0.1, "views": [1, 2]}) == "lr 0.1, views [1, 2]"
-    assert overview.text(None) == "null"

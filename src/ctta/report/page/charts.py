@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from markupsafe import Markup, escape
 
+from ctta.report.metrics import Split, Value
+
 WIDTH = 880
 COLOURS = 8
 DASHES = ("", "8 3", "10 3 2 3", "4 2", "2 3")
@@ -20,7 +22,7 @@ LABEL_ROOM = 46  # units that a domain's short name takes
 
 @dataclass(frozen=True)
 class Style:
-    """How one series looks everywhere on the page. Colour never stands alone: there is a dash and a marker too."""
+    """How one series looks everywhere on the page. Colour is never the only difference: dash and marker differ too."""
 
     colour: int
     dash: str = ""
@@ -34,8 +36,8 @@ class Style:
 
 
 @dataclass(frozen=True)
-class Line:
-    """One value a step; none leaves a gap."""
+class LineSeries:
+    """One value per step; none leaves a gap."""
 
     label: str
     values: Sequence[float | None]
@@ -44,7 +46,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Band:
-    """A domain: from step `start` up to, not with, `stop`."""
+    """A domain: from step `start` to before `stop`."""
 
     name: str
     start: float
@@ -52,30 +54,12 @@ class Band:
 
 
 @dataclass(frozen=True)
-class Dot:
-    """A value with its spread, if any."""
-
-    value: float | None
-    spread: float | None = None
-
-
-@dataclass(frozen=True)
-class Dots:
-    """One value a column."""
+class DotSeries:
+    """One value per column."""
 
     label: str
-    dots: Sequence[Dot]
+    values: Sequence[Value | None]
     style: Style
-
-
-@dataclass(frozen=True)
-class Pair:
-    """Two values to compare in one column, and a word below its name."""
-
-    name: str
-    filled: float | None
-    hollow: float | None
-    note: str
 
 
 @dataclass(frozen=True)
@@ -106,7 +90,7 @@ class Plot:
 
 
 def styles(methods: Sequence[tuple[str, str]]) -> dict[str, Style]:
-    """A style for each (label, method). Source is grey and the first DSS stands out, on every page alike."""
+    """A style for each (label, method). On every page Source is grey and the first DSS stands out."""
     found: dict[str, Style] = {}
     rest = 0
     for label, method in methods:
@@ -127,7 +111,7 @@ def styles(methods: Sequence[tuple[str, str]]) -> dict[str, Style]:
 def line_chart(
     name: str,
     title: str,
-    lines: Sequence[Line],
+    lines: Sequence[LineSeries],
     bands: Sequence[Band],
     *,
     axis: str,
@@ -149,9 +133,9 @@ def line_chart(
     return _svg(name, title, plot, parts, steps=plot.x[1])
 
 
-def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[Dots], *, axis: str) -> Markup:
+def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[DotSeries], *, axis: str) -> Markup:
     """Dots by column; the last column, a mean, stands apart."""
-    high = max([1.0, *(dot.value for dots in series for dot in dots.dots if dot.value is not None)])
+    high = max([1.0, *(value.mean for dots in series for value in dots.values if value)])
     ticks = nice_ticks(0, high)
     plot = Plot((0, len(columns) + 0.5), (0, max(high, ticks[-1])), ticks=ticks, bottom=16)
     centres = [*(index + 0.5 for index in range(len(columns) - 1)), len(columns)]
@@ -163,26 +147,25 @@ def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[Do
     return _svg(name, title, plot, parts)
 
 
-def pair_chart(name: str, title: str, pairs: Sequence[Pair], style: Style, *, axis: str) -> Markup:
-    """A filled and a hollow dot in each column, joined, with a note below."""
-    values = [v for pair in pairs for v in (pair.filled, pair.hollow) if v is not None]
+def pair_chart(name: str, title: str, pairs: Sequence[tuple[str, Split]], style: Style, *, axis: str) -> Markup:
+    """Accuracy of selected (filled) and rejected (hollow) samples per column, joined; the percentage selected below."""
+    values = [v for _, split in pairs for v in (split.selected_accuracy, split.rejected_accuracy) if v is not None]
     ticks = nice_ticks(min(20 * math.floor(min(values, default=0) / 20), 80), 100)  # so that a tick falls on 100
     plot = Plot((0, len(pairs)), (ticks[0], 100), ticks=ticks, bottom=44)
-    bands = [Band(pair.name, index, index + 1) for index, pair in enumerate(pairs)]
-    parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "share selected, below each domain")]
+    bands = [Band(short, index, index + 1) for index, (short, _) in enumerate(pairs)]
+    parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "percentage selected, below each domain")]
     step = _every(plot, bands)
-    for index, pair in enumerate(pairs):
-        parts.append(_pair(plot, index + 0.5, pair, style))
+    for index, (short, split) in enumerate(pairs):
+        x = plot.px(index + 0.5)
+        parts.append(_pair(plot, x, short, split, style))
         if index % step == 0:
-            note = tag(
-                "text", pair.note, class_="tick", x=plot.px(index + 0.5), y=plot.floor + 17, text_anchor="middle"
-            )
-            parts.append(note)
+            note = f"{split.share:.0f}%"
+            parts.append(tag("text", note, class_="tick", x=x, y=plot.floor + 17, text_anchor="middle"))
     return _svg(name, title, plot, parts)
 
 
 def reliability_chart(name: str, title: str, bins: Sequence[tuple[int, float, int]], style: Style) -> Markup:
-    """Accuracy against confidence, a dot a bin, its area by the bin's samples; the diagonal is perfect."""
+    """Accuracy against confidence, one dot per bin, its area by the bin's samples; the diagonal is perfect."""
     plot = Plot((0, 1), (0, 1), width=220, height=216, left=36, right=10, top=8, bottom=38, ticks=(0, 0.5, 1))
     full = [(n, confidence / n, correct / n) for n, confidence, correct in bins if n]
     most = max(n for n, _, _ in full)
@@ -262,7 +245,7 @@ def _svg(name: str, title: str, plot: Plot, parts: Sequence[Markup], steps: floa
 
 
 def _every(plot: Plot, bands: Sequence[Band]) -> int:
-    """Every which band has room for its name."""
+    """1 if every band has room for its name, 2 if every second one has, and so on."""
     narrowest = min((plot.px(band.stop) - plot.px(band.start) for band in bands), default=LABEL_ROOM)
     return math.ceil(LABEL_ROOM / narrowest)
 
@@ -273,9 +256,8 @@ def _bands(plot: Plot, bands: Sequence[Band]) -> Markup:
     for index, band in enumerate(bands):
         left, right = plot.px(band.start), plot.px(band.stop)
         if index % 2 == 0:
-            parts.append(
-                tag("rect", class_="band", x=left, y=plot.top, width=right - left, height=plot.floor - plot.top)
-            )
+            size = {"width": right - left, "height": plot.floor - plot.top}
+            parts.append(tag("rect", class_="band", x=left, y=plot.top, **size))
         if index % step == 0:
             middle = (left + right) / 2
             parts.append(tag("text", band.name, class_="domain", x=middle, y=plot.top - 10, text_anchor="middle"))
@@ -297,28 +279,21 @@ def _x_caption(plot: Plot, text: str) -> Markup:
     return tag("text", text, class_="axis", x=plot.left, y=plot.height - 6)
 
 
-def _line(plot: Plot, number: int, line: Line) -> Markup:
-    """One polyline for each stretch without a gap."""
-    stretches: list[list[str]] = [[]]
+def _line(plot: Plot, number: int, line: LineSeries) -> Markup:
+    """One polyline for each part without a gap."""
+    parts: list[list[str]] = [[]]
     for step, value in enumerate(line.values):
         if value is None:
-            stretches.append([])
+            parts.append([])
         else:
-            stretches[-1].append(f"{plot.px(step + 0.5):.1f},{plot.py(value):.1f}")
-    drawn = [
-        # A lone point is drawn as a line to itself: with round ends that is a dot.
-        tag(
-            "polyline",
-            points=" ".join(points * (2 if len(points) == 1 else 1)),
-            stroke_dasharray=line.style.dash or None,
-        )
-        for points in stretches
-        if points
-    ]
-    return tag("g", *drawn, class_=f"series {line.style.name}", data_series=number)
+            parts[-1].append(f"{plot.px(step + 0.5):.1f},{plot.py(value):.1f}")
+    # A lone point is drawn as a line to itself: with round ends that is a dot.
+    drawn = (points * (2 if len(points) == 1 else 1) for points in parts if points)
+    polylines = (tag("polyline", points=" ".join(points), stroke_dasharray=line.style.dash or None) for points in drawn)
+    return tag("g", *polylines, class_=f"series {line.style.name}", data_series=number)
 
 
-def _end_labels(plot: Plot, lines: Sequence[Line]) -> Markup:
+def _end_labels(plot: Plot, lines: Sequence[LineSeries]) -> Markup:
     """Each line's name where it ends, pushed apart."""
     ends = []
     for number, line in enumerate(lines):
@@ -337,34 +312,29 @@ def _cut(label: str, length: int = 22) -> str:
     return label if len(label) <= length else label[: length - 1] + "…"
 
 
-def _dots(plot: Plot, number: int, dots: Dots, columns: Sequence[str], xs: Sequence[float]) -> Markup:
+def _dots(plot: Plot, number: int, dots: DotSeries, columns: Sequence[str], xs: Sequence[float]) -> Markup:
     parts = []
-    for column, x, dot in zip(columns, xs, dots.dots, strict=True):
-        if dot.value is None:
+    for column, x, value in zip(columns, xs, dots.values, strict=True):
+        if value is None:
             continue
-        spread = "" if dot.spread is None else f" ± {dot.spread:.1f}"
-        hint = tag("title", f"{dots.label}, {column}: {dot.value:.1f}{spread} %")
-        if dot.spread is not None:
-            low, high = max(dot.value - dot.spread, plot.y[0]), min(dot.value + dot.spread, plot.y[1])
+        if value.sd is not None:
+            low, high = max(value.mean - value.sd, plot.y[0]), min(value.mean + value.sd, plot.y[1])
             parts.append(tag("line", class_="spread", x1=plot.px(x), x2=plot.px(x), y1=plot.py(low), y2=plot.py(high)))
-        parts.append(tag("g", hint, _marker(dots.style.marker, plot.px(x), plot.py(dot.value), 4.5), class_="dot"))
+        hint = tag("title", f"{dots.label}, {column}: {value} %")
+        parts.append(tag("g", hint, _marker(dots.style.marker, plot.px(x), plot.py(value.mean), 4.5), class_="dot"))
     return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)
 
 
-def _pair(plot: Plot, x: float, pair: Pair, style: Style) -> Markup:
-    words = [
-        f"{word} {value:.1f} %"
-        for word, value in (("selected", pair.filled), ("rejected", pair.hollow))
-        if value is not None
-    ]
-    parts = [tag("title", f"{pair.name}: accuracy of {', of '.join(words)}")]
-    if pair.filled is not None and pair.hollow is not None:
-        ends = {"y1": plot.py(pair.filled), "y2": plot.py(pair.hollow)}
-        parts.append(tag("line", class_="joint", x1=plot.px(x), x2=plot.px(x), **ends))
-    if pair.hollow is not None:
-        parts.append(tag("circle", class_="hollow", cx=plot.px(x), cy=plot.py(pair.hollow), r=5.5))
-    if pair.filled is not None:
-        parts.append(tag("circle", class_="filled", cx=plot.px(x), cy=plot.py(pair.filled), r=6.0))
+def _pair(plot: Plot, x: float, short: str, split: Split, style: Style) -> Markup:
+    accuracies = {"selected": split.selected_accuracy, "rejected": split.rejected_accuracy}
+    found = {word: (value, plot.py(value)) for word, value in accuracies.items() if value is not None}
+    words = ", of ".join(f"{word} {value:.1f} %" for word, (value, _) in found.items())
+    parts = [tag("title", f"{short}: accuracy of {words}")]
+    if len(found) == 2:
+        parts.append(tag("line", class_="joint", x1=x, x2=x, y1=found["selected"][1], y2=found["rejected"][1]))
+    for word, class_, r in (("rejected", "hollow", 5.5), ("selected", "filled", 6.0)):
+        if word in found:
+            parts.append(tag("circle", class_=class_, cx=x, cy=found[word][1], r=r))
     return tag("g", *parts, class_=f"pair {style.name}")
 
 

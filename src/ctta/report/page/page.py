@@ -1,156 +1,99 @@
-"""Puts the page together: gathers what the template shows and fills it in."""
+"""The page of a run: gathers what the template shows."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from importlib.resources import files
+from collections.abc import Mapping
 from typing import Any
 
-from jinja2 import Environment, StrictUndefined
-from markupsafe import Markup
-
-from ctta.records.run_folder import Cell, Run, RunFolder
-from ctta.report.page import charts, figures, pictures, tracks
+from ctta.report.metrics import selection
+from ctta.report.page import charts, figures, pictures, templates, tracks
 from ctta.report.page.figures import Figure, Scene
-from ctta.report.tables import errors as tables
-from ctta.report.tables import paper as comparison
-from ctta.report.tables import summary
-from ctta.report.tables.errors import Row, Table
+from ctta.report.results import Results
+from ctta.report.tables import paper, render, summary
+from ctta.report.tables.errors import ErrorTable, needs
+from ctta.report.tables.paper import PaperComparison
+from ctta.report.tables.render import Table, TableCell, TableColumn
+from ctta.report.tables.summary import MetricsTable
 
-NEARLY_ALL = 95  # percent; a selection that takes more hardly selects, and the page says so
-
-
-@dataclass(frozen=True)
-class Headline:
-    """The run's result in one sentence, and what else belongs to it."""
-
-    text: str
-    more: str = ""
+NEARLY_ALL = 95  # percent; a selection of more than that hardly selects, and the page says so
+NEEDS = ("method", "learns", "forward passes", "updates", "prediction", "source data", "boundaries")
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """Images of each domain, answered by one label."""
-
-    label: str
-    strips: list[pictures.Strip]
-
-
-@dataclass(frozen=True)
-class Settings:
-    """The settings of one label."""
-
-    label: str
-    preset: str
-    seeds: str
-    config: list[tuple[str, str]]
-
-
-def render(folder: RunFolder) -> str:
+def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison: PaperComparison | None) -> str:
     """One self-contained page."""
-    run, table = folder.run(), tables.build(folder)
-    second = summary.build(folder, table)
-    look = charts.styles([(row.label, row.method) for row in table.rows])
-    scene = Scene(table, tuple(tracks.load(folder)), look)
-    shown = _figures(scene)
+    run = results.run
+    styles = charts.styles([(row.label, row.method) for row in errors.rows])
+    scene = Scene(errors, tuple(tracks.build(results)), styles)
+    sections = _figures(scene)
+    shown, strips = _gallery(results, errors)
+    charts_data = {figure.name: figure.data for section in sections.values() for figure in section}
     context = {
         "run": run,
-        "table": table,
-        "styles": look,
+        "table": errors,
+        "labels": [row.label for row in errors.rows],
+        "invalid": [row.label for row in errors.rows if row.problems],
+        "styles": styles,
         "swatch": charts.swatch,
-        "headline": headline(table),
-        "bars": _bars(table),
-        "facts": _facts(run, table),
+        "headline": headline(errors),
         "each": pictures.EACH,
-        "gallery": _gallery(folder, run, table),
-        "figures": shown,
+        "shown": shown,
+        "strips": strips,
+        "figures": sections,
         "verdicts": _verdicts(scene),
-        "beside": _beside(folder),
-        "summary": second,
-        "summary_columns": summary.columns(second) if table.labelled else [],
-        "heat": _heat(table),
-        "cost": _cost(table),
-        "dagger": tables.DAGGER,
-        "needs": {row.label: tables.needs(row.traits) for row in table.rows if row.traits},
-        "settings": _settings(run.cells),
-        "environment": _pairs(run.environment),
+        "comparison": comparison,
+        "compared": comparison and paper.table(comparison),
+        "by_domain": comparison and paper.domain_table(comparison),
+        "metrics": summary.table(metrics) if errors.labelled else None,
+        "heat": _heat(errors),
+        "needs": _needs(errors),
+        "method_runs": results.by_label(),
+        "pairs_of": _pairs,
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
-        "has_dss": any(row.method == "dss" for row in table.rows),
-        "several_seeds": any(len(row.seeds) > 1 for row in table.rows),
-        "data": {"table": tables.to_json(table), "metrics": summary.to_json(second), "charts": _data(shown)},
-        "style": _inlined("style.css"),
-        "script": _inlined("page.js"),
+        "has_dss": errors.row_of("dss") is not None,
+        "several_seeds": any(len(row.seeds) > 1 for row in errors.rows),
+        "data": {
+            "table": render.plain_data(errors, unit="percent error"),
+            "metrics": render.plain_data(metrics),
+            "charts": charts_data,
+        },
     }
-    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    return environment.from_string(_text("template.html.jinja")).render(context)
+    return templates.fill("run.html.jinja", context)
 
 
-def headline(table: Table) -> Headline:
-    """Computed from the means alone; a method that is not complete or not valid is not spoken of."""
+def headline(table: ErrorTable) -> tuple[str, str]:
+    """The result in one sentence, and a remark on it. Methods that are not complete or not valid are not mentioned."""
     means = {row.label: row.mean.mean for row in table.rows if row.mean and not row.problems}
     source, dss = table.row_of("source"), table.row_of("dss")
     if not means:
-        words = "No method is complete yet." if table.labelled else "This stream has no labels: what the methods saw."
-        return Headline(words)
+        unlabelled = "This stream has no labels: only what needs none is shown."
+        return "No method is complete yet." if table.labelled else unlabelled, ""
     lowest = min(means, key=lambda label: means[label])
     if source is None or dss is None or not {source.label, dss.label} <= means.keys():
-        return Headline(f"{lowest} errs on {_percent(means[lowest])} of {table.samples}.", _of_how_many(means))
+        among = f"The lowest mean error of {len(means)} complete methods." if len(means) > 1 else ""
+        return f"{lowest} misclassifies {_percent(means[lowest])} of {table.samples}.", among
     before, after = means[source.label], means[dss.label]
-    more = "" if lowest == dss.label else f" The lowest error in this run is {lowest}’s, {_percent(means[lowest])}."
-    return Headline(
-        f"{source.label} errs on {_percent(before)} of {table.samples}; {dss.label} on {_percent(after)}.",
-        _comparison(before, after) + more,
-    )
-
-
-def _comparison(before: float, after: float) -> str:
-    if after < before:
-        return f"That is {100 * (1 - after / before):.0f}\u202f% fewer mistakes, learned without a single label."
-    return "On this stream, adapting did not help."
-
-
-def _of_how_many(means: Mapping[str, float]) -> str:
-    return f"The lowest mean error of {len(means)} complete methods." if len(means) > 1 else ""
+    fewer = f"That is {100 * (1 - after / before):.0f}\u202f% fewer mistakes, learned without any label."
+    more = fewer if after < before else "On this stream, adapting did not help."
+    if lowest != dss.label:
+        more += f" The lowest error in this run is {lowest}’s, {_percent(means[lowest])}."
+    return f"{source.label} misclassifies {_percent(before)} of {table.samples}; {dss.label} {_percent(after)}.", more
 
 
 def _percent(value: float) -> str:
     return f"{value:.1f}\u202f%"
 
 
-def _bars(table: Table) -> list[tuple[Row, float]]:
-    """Complete, valid rows with the length of their bar, in percent of the longest."""
-    means = [(row, row.mean.mean) for row in table.rows if row.mean is not None and not row.problems]
-    longest = max((mean for _, mean in means), default=0.0) or 1.0
-    return [(row, 100 * mean / longest) for row, mean in means]
-
-
-def _facts(run: Run, table: Table) -> list[tuple[str, str]]:
-    facts = [("Stream", table.dataset or run.name), ("Domains", str(len(table.columns)))]
-    if table.protocol:
-        facts.append(("Protocol", table.protocol))
-    if not table.by_stretch:
-        facts.append(("Stretches", str(len(table.stretches))))
-    if table.images is not None:
-        unit = "domain" if table.by_stretch else "stretch"
-        facts.append((f"{table.samples.capitalize()} a {unit}", f"{table.images:,}"))
-    if table.batch is not None:
-        facts.append(("Batch", str(table.batch)))
-    facts.append(("Domain boundaries", table.boundaries))
-    seeds = {seed for row in table.rows for seed in row.seeds}
-    return [*facts, ("Seeds", str(len(seeds)))]
-
-
-def _gallery(folder: RunFolder, run: Run, table: Table) -> Gallery | None:
-    """From the first DSS cell that saved samples; else from the last one that adapts."""
+def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, list[pictures.Picture]]]]:
+    """Samples of each domain and whose predictions they show: DSS if it saved samples, else the first that adapts."""
+    run = results.run
     order = sorted(run.cells, key=lambda cell: {"dss": 0, "source": 2}.get(cell.method, 1))
     classes = [str(name) for name in run.stream.get("classes") or ()]
     for cell in order:
-        samples = folder.samples(cell.cell)
+        samples = results.folder.samples(cell.cell)
         if samples is not None and len(samples.images):
-            return Gallery(cell.label, pictures.strips(samples, table.stretches, classes))
-    return None
+            return cell.label, pictures.strips(samples, table.segments, classes)
+    return "", []
 
 
 def _figures(scene: Scene) -> dict[str, list[Figure]]:
@@ -160,23 +103,20 @@ def _figures(scene: Scene) -> dict[str, list[Figure]]:
         "running": figures.running(scene),
         "clean": figures.clean(scene),
         "selection": figures.selection(scene),
+        "confidence": None if scene.table.labelled else figures.confidence(scene),
     }
-    sections = {name: [figure] if figure else [] for name, figure in single.items()}
-    sections["threshold"] = figures.thresholds(scene)
-    sections["accuracy"] = figures.accuracies(scene)
-    sections["calibration"] = figures.calibrations(scene)
-    sections["confidence"] = []
-    if not scene.table.labelled and (figure := figures.confidence(scene)):
-        sections["confidence"] = [figure]
-    return sections
+    return {name: [figure] if figure else [] for name, figure in single.items()} | {
+        "threshold": figures.thresholds(scene),
+        "accuracy": figures.accuracies(scene),
+        "calibration": figures.calibrations(scene),
+    }
 
 
 def _verdicts(scene: Scene) -> list[str]:
-    """What the selection was worth, one sentence a label."""
+    """What the selection was worth, one sentence per method."""
     sentences = []
     for track in scene.tracks:
-        if track.splits:
-            whole = figures.overall(track)
+        if whole := selection(track.records):
             said = f"{track.label} selected {_percent(whole.share)} of the samples."
             if whole.selected_accuracy is not None and whole.rejected_accuracy is not None:
                 said += (
@@ -189,23 +129,8 @@ def _verdicts(scene: Scene) -> list[str]:
     return sentences
 
 
-def _beside(folder: RunFolder) -> dict[str, Any] | None:
-    """The run beside the paper's table; none unless it names one."""
-    found = comparison.build(folder)
-    if found is None:
-        return None
-    return {
-        "title": found.title,
-        "by_value": found.by_value,
-        "grid": comparison.grid(found),
-        "domains": comparison.domain_grid(found),
-        "summary": found.summary(),
-        "remarks": found.remarks,
-    }
-
-
-def _heat(table: Table) -> dict[str, list[float]]:
-    """How warm each cell is, 0 to 1 over the whole table."""
+def _heat(table: ErrorTable) -> dict[str, list[float]]:
+    """The colour of each cell, from 0 to 1 over the whole table."""
     values = [value.mean for row in table.rows for value in (*row.errors, row.mean) if value]
     low, high = min(values, default=0.0), max(values, default=1.0)
     width = (high - low) or 1.0
@@ -215,53 +140,14 @@ def _heat(table: Table) -> dict[str, list[float]]:
     }
 
 
-def _cost(table: Table) -> list[dict[str, Any]]:
-    """One line a label, with the length of its time bar."""
-    slowest = max((row.cost.seconds for row in table.rows if row.cost.seconds), default=1.0)
-    return [
-        {
-            "label": row.label,
-            "bar": 100 * row.cost.seconds / slowest,
-            "seconds": f"{row.cost.seconds:.3g} s",
-            "p50": _optional(row.cost.p50, ".3g", " s"),
-            "p95": _optional(row.cost.p95, ".3g", " s"),
-            "speed": _optional(row.cost.images_per_second, ".0f"),
-            "forwards": _optional(row.cost.forwards, ".3g"),
-            "backwards": _optional(row.cost.backwards, ".3g"),
-            "memory": _optional(row.cost.memory, ".0f", " MB"),
-        }
-        for row in table.rows
-        if row.cost.seconds is not None
-    ]
-
-
-def _optional(value: float | None, style: str, unit: str = "") -> str:
-    return tables.ABSENT if value is None else format(value, style) + unit
-
-
-def _settings(cells: Sequence[Cell]) -> list[Settings]:
-    """Cells of one label differ in the seed alone."""
-    by_label: dict[str, list[Cell]] = {}
-    for cell in cells:
-        by_label.setdefault(cell.label, []).append(cell)
-    return [
-        Settings(label, group[0].preset, ", ".join(str(cell.seed) for cell in group), _pairs(group[0].config))
-        for label, group in by_label.items()
-    ]
+def _needs(table: ErrorTable) -> Table | None:
+    """What the methods declare; none in folders that do not have it."""
+    if not all(row.traits for row in table.rows):
+        return None
+    rows = ((row.label + row.dagger, *needs(row.traits).values()) for row in table.rows)
+    columns = (TableColumn(head, "name" if head == "method" else "number") for head in NEEDS)
+    return Table(tuple(columns), tuple(tuple(map(TableCell, row)) for row in rows))
 
 
 def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(key, value if isinstance(value, str) else json.dumps(value)) for key, value in values.items()]
-
-
-def _data(shown: Mapping[str, Sequence[Figure]]) -> dict[str, Any]:
-    return {figure.name: figure.data for section in shown.values() for figure in section}
-
-
-def _text(name: str) -> str:
-    return (files("ctta.report.page") / name).read_text(encoding="utf-8")
-
-
-def _inlined(name: str) -> Markup:
-    """Our own file, which holds nothing from outside."""
-    return Markup(_text(name))

@@ -1,4 +1,4 @@
-"""A few images of every domain, with the answers before and after adaptation, as data URIs."""
+"""A few images of every domain, with the predictions before and after adaptation, as data URIs."""
 
 from __future__ import annotations
 
@@ -12,48 +12,32 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ctta.records.run_folder import Samples
-from ctta.report.tables.errors import Column
+from ctta.report.tables.errors import StreamPart
 
 LARGEST = 96  # pixels; larger images are shrunk, to keep the page small
-EACH = 3  # images a domain
+EACH = 3  # images per domain
 DOMAINS = 15  # of a long stream, the first ones
 
 
 @dataclass(frozen=True)
-class Answer:
-    """One answer about one image."""
-
-    text: str
-    right: bool | None  # none without a label
-
-
-@dataclass(frozen=True)
 class Picture:
-    """One image with what was said about it."""
+    """One image with its label and predictions."""
 
     uri: str
     truth: str  # empty without a label
-    before: Answer
-    after: Answer
+    before: tuple[str, bool | None]  # the predicted class, and whether it is right; none without a label
+    after: tuple[str, bool | None]
     hint: str
 
 
-@dataclass(frozen=True)
-class Strip:
-    """The images of one domain."""
-
-    domain: str
-    pictures: tuple[Picture, ...]
-
-
-def strips(samples: Samples, stretches: Sequence[Column], classes: Sequence[str]) -> list[Strip]:
-    """The first images of each stretch; they are not chosen."""
+def strips(samples: Samples, segments: Sequence[StreamPart], classes: Sequence[str]) -> list[tuple[str, list[Picture]]]:
+    """The first images of each segment, with the segment's name; they are not chosen."""
     found = []
-    for stretch in stretches[:DOMAINS]:
-        (indices,) = np.nonzero(np.isin(samples.position, stretch.positions))
+    for segment in segments[:DOMAINS]:
+        (indices,) = np.nonzero(np.isin(samples.position, segment.positions))
         if len(indices):
-            pictures = tuple(_picture(samples, int(index), classes) for index in indices[:EACH])
-            found.append(Strip(stretch.title.replace("_", " "), pictures))
+            pictures = [_picture(samples, int(index), classes) for index in indices[:EACH]]
+            found.append((segment.title.replace("_", " "), pictures))
     return found
 
 
@@ -69,15 +53,15 @@ def data_uri(pixels: NDArray[np.uint8]) -> str:
 def _picture(samples: Samples, index: int, classes: Sequence[str]) -> Picture:
     truth = int(samples.label[index])
 
-    def answer(class_: int) -> Answer:
-        return Answer(_class_name(class_, classes), class_ == truth if truth >= 0 else None)
+    def prediction(class_: int) -> tuple[str, bool | None]:
+        return _class_name(class_, classes), class_ == truth if truth >= 0 else None
 
     selected = {1: ", selected", 0: ", not selected"}.get(int(samples.selected[index]), "")
     return Picture(
         uri=data_uri(samples.images[index]),
         truth=_class_name(truth, classes) if truth >= 0 else "",
-        before=answer(int(samples.source[index])),
-        after=answer(int(samples.adapted[index])),
+        before=prediction(int(samples.source[index])),
+        after=prediction(int(samples.adapted[index])),
         hint=f"confidence {100 * float(samples.confidence[index]):.0f} %{selected}",
     )
 

@@ -1,44 +1,63 @@
-"""What happened along the stream, one track a label, averaged over its seeds."""
+"""What happened along the stream: one track per method, averaged over its seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import accumulate
 from statistics import fmean
 
-from ctta.records.run_folder import Record, RunFolder
+from ctta.records.run_folder import Record
 from ctta.report import metrics
-from ctta.report.metrics import Bins, Series, Split, finite_mean
+from ctta.report.metrics import Series, finite_mean
+from ctta.report.results import Results
 
 
 @dataclass(frozen=True)
 class Track:
-    """One label over the stream."""
+    """One method along the stream."""
 
     label: str
-    method: str
-    seeds: int
-    steps: tuple[int, ...]
-    positions: tuple[int, ...]  # the domain of each step
-    sizes: tuple[float, ...]  # samples of each step
-    errors: Series  # percent
-    confidence: Series
-    threshold: Series
-    selected: Series  # percent
-    clean: Series  # error on clean samples as it was last asked, percent
-    splits: Mapping[int, Split]  # by position, over all seeds; empty where the method selects nothing
-    bins: Bins  # over all seeds; empty without labels
-    calibration_error: float | None  # the mean of the seeds'
+    seeds: tuple[tuple[Record, ...], ...]
+
+    @cached_property
+    def batches(self) -> dict[int, list[Record]]:
+        """The records of each step, one per seed."""
+        at: dict[int, list[Record]] = {}
+        for record in sorted((record for records in self.seeds for record in records), key=lambda one: one.step):
+            at.setdefault(record.step, []).append(record)
+        return at
+
+    @property
+    def records(self) -> list[Record]:
+        """All records, step by step."""
+        return [record for records in self.batches.values() for record in records]
+
+    @property
+    def positions(self) -> list[int]:
+        """The segment of each step."""
+        return [records[0].position for records in self.batches.values()]
+
+    def series(self, read: Callable[[Record], float | None]) -> Series:
+        """One value per step, averaged over seeds."""
+        return tuple(finite_mean(map(read, records)) for records in self.batches.values())
+
+    def running_error(self, window: int) -> Series:
+        """The error over the last `window` batches, in percent."""
+        sizes = [fmean(record.n for record in records) for records in self.batches.values()]
+        return metrics.running_error(self.series(_error), sizes, window)
+
+    def clean_error(self) -> Series:
+        """The error on clean samples in percent; each value holds until the next one."""
+        found = self.series(lambda record: metrics.clean_errors([record]).get(record.position))
+        return tuple(accumulate(found, lambda last, value: last if value is None else value))
 
 
-def load(folder: RunFolder) -> list[Track]:
-    """One track for each label that has records."""
-    groups: dict[tuple[str, str], list[list[Record]]] = {}
-    for cell in folder.run().cells:
-        if records := list(folder.records(cell.cell)):
-            groups.setdefault((cell.label, cell.method), []).append(records)
-    return [_track(label, method, seeds) for (label, method), seeds in groups.items()]
+def build(results: Results) -> list[Track]:
+    """One track for each method that has records."""
+    seeds = {label: tuple(one.records for one in runs if one.records) for label, runs in results.by_label().items()}
+    return [Track(label, found) for label, found in seeds.items() if found]
 
 
 def known(values: Iterable[float | None]) -> bool:
@@ -51,48 +70,17 @@ def thin(values: Sequence[float | None], every: int) -> Series:
     return tuple(finite_mean(values[start : start + every]) for start in range(0, len(values), every))
 
 
-def _track(label: str, method: str, seeds: Sequence[Sequence[Record]]) -> Track:
-    at: dict[int, list[Record]] = {}
-    for records in seeds:
-        for record in records:
-            at.setdefault(record.step, []).append(record)
-    steps = tuple(sorted(at))
+def confidence(record: Record) -> float | None:
+    """As the method reports it; else the mean of its predictions."""
+    if "confidence" in record.info:
+        return record.info["confidence"]
+    return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None
 
-    def series(read: Callable[[Record], float | None]) -> Series:
-        return tuple(finite_mean([read(record) for record in at[step]]) for step in steps)
 
-    everything = [record for step in steps for record in at[step]]
-    return Track(
-        label=label,
-        method=method,
-        seeds=len(seeds),
-        steps=steps,
-        positions=tuple(at[step][0].position for step in steps),
-        sizes=tuple(fmean(record.n for record in at[step]) for step in steps),
-        errors=series(_error),
-        confidence=series(_confidence),
-        threshold=series(lambda record: record.info.get("threshold")),
-        selected=series(lambda record: None if record.selected is None else 100 * record.selected / record.n),
-        clean=_held(series(lambda record: metrics.clean_errors([record]).get(record.position))),
-        splits=metrics.splits(everything),
-        bins=metrics.calibration_bins(everything),
-        calibration_error=finite_mean(
-            metrics.calibration_error(metrics.calibration_bins(records)) for records in seeds
-        ),
-    )
+def selected(record: Record) -> float | None:
+    """In percent."""
+    return None if record.selected is None else 100 * record.selected / record.n
 
 
 def _error(record: Record) -> float | None:
     return 100 * record.wrong / record.n if record.wrong >= 0 else None
-
-
-def _held(values: Series) -> Series:
-    """Each value stands until there is another."""
-    return tuple(accumulate(values, lambda last, value: last if value is None else value))
-
-
-def _confidence(record: Record) -> float | None:
-    """As the method says; else as its answers were."""
-    if "confidence" in record.info:
-        return record.info["confidence"]
-    return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None

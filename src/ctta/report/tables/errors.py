@@ -1,30 +1,34 @@
-"""From a run folder to the paper's table: methods down, domains across, the mean last.
+"""Errors by method and domain, as in the paper's tables: one row per method, one column per domain, the mean last.
 
-Errors are in percent. The mean counts every sample once; domains of one size make it the mean of their errors, as the
-paper has it. Seeds of one label become mean and standard deviation, never a best-of. A domain counts once it is
+Errors are in percent. The mean counts every sample once; with domains of equal size it is the mean of their errors, as
+in the paper. Several seeds become mean and standard deviation, never the best of them. A domain counts once it is
 complete, and a mean once all domains are.
 
-A stretch is what the stream shows between two changes. A column is a stretch; or, of a long stream in which domains
-come again, all stretches of a domain. A stream that goes round has the error of each round too.
+A segment is the part of the stream between two changes of domain. A column is a segment; or, in a long stream in which
+domains come again, all segments of a domain. A recurring stream also has the error of each round.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder
+from ctta.records.run_folder import Run
 from ctta.report import metrics
 from ctta.report.metrics import Cost, Value, complete_domains, over_seeds
+from ctta.report.results import MethodRun, Results
+from ctta.report.tables.render import (
+    ABSENT,
+    Table,
+    TableCell,
+    TableColumn,
+    data_table,
+    formatted,
+    numbered,
+    printed,
+    transposed,
+)
 
 # The paper's column heads; a domain that is not listed is cut to five letters.
 SHORT_NAMES: Mapping[str, str] = {
@@ -47,35 +51,34 @@ SHORT_NAMES: Mapping[str, str] = {
     "density": "dens",
     "rotation": "rotat",
 }
-MOST = 20  # columns, unless there are more names
-ABSENT = "–"
-DAGGER = "†"  # beside methods that are not source-free
+MOST = 20  # columns; a longer stream has one column per domain
+DAGGER = "†"  # marks methods that use source data
 
 
 @dataclass(frozen=True)
-class Column:
-    """One stretch of the stream, or several that are counted together."""
+class StreamPart:
+    """One segment of the stream, or several that are counted together."""
 
     positions: tuple[int, ...]
     name: str
-    short: str  # for heads where room is scarce
-    title: str  # unlike any other column's
+    short: str  # for column heads
+    title: str  # unlike that of any other part
 
 
 @dataclass(frozen=True)
-class Row:
-    """One label."""
+class MethodErrors:
+    """One row: a method, over its seeds."""
 
     label: str
     method: str
     seeds: tuple[int, ...]
-    errors: tuple[Value | None, ...]  # one a column
+    errors: tuple[Value | None, ...]  # one per column
     mean: Value | None
-    rounds: tuple[Value | None, ...]  # one a round
+    rounds: tuple[Value | None, ...]  # one per round
     cost: Cost
-    status: str  # empty when all its cells are complete
-    problems: tuple[str, ...]  # why the numbers are not valid; empty when they are
-    traits: Mapping[str, Any]  # what the method needs and costs; empty where it is not known
+    status: str  # empty if all seeds are complete
+    problems: tuple[str, ...]  # why the numbers are not valid; empty if they are
+    traits: Mapping[str, Any]  # what the method needs and costs; empty if it is not known
 
     @property
     def dagger(self) -> str:
@@ -84,96 +87,94 @@ class Row:
 
     @property
     def remark(self) -> str:
-        """That it is running, or not valid, and why; else empty."""
-        invalid = f"invalid: {'; '.join(self.problems)}" if self.problems else ""
-        return ", ".join(part for part in (self.status, invalid) if part)
+        return remark(self.status, self.problems)
 
 
 @dataclass(frozen=True)
-class Table:
-    """All labels of one run."""
+class ErrorTable:
+    """All methods of one run."""
 
     name: str
     identity: str
     dataset: str
     boundaries: str  # known, unknown or detected
-    protocol: str  # how the stream is arranged, with its settings; empty where it is not known
-    images: int | None  # a stretch; none where they differ
-    samples: str  # what they are: images or clouds
+    protocol: str  # how the stream is arranged, with its settings; empty if it is not known
+    images: int | None  # per segment; none if segments differ in size
+    samples: str  # what they are: images or point clouds
     batch: int | None
-    columns: tuple[Column, ...]
-    stretches: tuple[Column, ...]  # the same, stretch by stretch
-    rounds: tuple[Column, ...]  # of a stream that goes round; else empty
-    rows: tuple[Row, ...]
-    best: tuple[frozenset[str], ...]  # labels with the lowest error, one set a column and one for the mean
+    columns: tuple[StreamPart, ...]
+    segments: tuple[StreamPart, ...]  # the whole stream, one by one
+    rounds: tuple[StreamPart, ...]  # of a recurring stream; else empty
+    rows: tuple[MethodErrors, ...]
+    best: tuple[frozenset[str], ...]  # labels with the lowest error, one set per column and one for the mean
     labelled: bool  # whether the stream's labels are known; without them there are no errors
 
     @property
-    def by_stretch(self) -> bool:
-        """Whether each column is a single stretch."""
-        return len(self.stretches) == len(self.columns)
+    def by_segment(self) -> bool:
+        """Whether each column is a single segment."""
+        return len(self.segments) == len(self.columns)
 
-    def row_of(self, method: str) -> Row | None:
+    @property
+    def unit(self) -> str:
+        """What `images` counts: "images per domain"."""
+        return f"{self.samples} per {'domain' if self.by_segment else 'segment'}"
+
+    def row_of(self, method: str) -> MethodErrors | None:
         """The first row of a method."""
         return next((row for row in self.rows if row.method == method), None)
 
     def remarks(self) -> dict[str, str]:
-        """What has to be said beside a label."""
+        """Remarks on the rows, by label."""
         return {row.label: row.remark for row in self.rows if row.remark}
 
     def caption(self) -> str:
         """One sentence each: unit, boundaries, protocol, size, seeds, source data."""
-        parts = [
-            "Error in %, lower is better, best in bold." if self.labelled else "No labels: errors are not known.",
-            f"Domain boundaries {self.boundaries}.",
-        ]
-        if self.protocol:
-            parts.append(f"Protocol: {self.protocol}.")
-        if not self.by_stretch:
-            parts.append(f"{len(self.stretches)} stretches; a column counts all of a domain.")
-        if self.images is not None:
-            parts.append(f"{self.images:,} {self.samples} a {'domain' if self.by_stretch else 'stretch'}.")
-        if self.batch is not None:
-            parts.append(f"Batch {self.batch}.")
-        if any(len(row.seeds) > 1 for row in self.rows):
-            parts.append("Several seeds: mean ± standard deviation.")
-        if any(row.dagger for row in self.rows):
-            parts.append(f"{DAGGER} Uses source data.")
-        return " ".join(parts)
+        sentences = {
+            "Error in %, lower is better, best in bold.": self.labelled,
+            "No labels: errors are not known.": not self.labelled,
+            f"Domain boundaries {self.boundaries}.": True,
+            f"Protocol: {self.protocol}.": self.protocol,
+            f"{len(self.segments)} segments; a column counts all segments of a domain.": not self.by_segment,
+            f"{self.images or 0:,} {self.unit}.": self.images is not None,
+            f"Batch {self.batch}.": self.batch is not None,
+            "Several seeds: mean ± standard deviation.": any(len(row.seeds) > 1 for row in self.rows),
+            f"{DAGGER} Uses source data.": any(row.dagger for row in self.rows),
+        }
+        return " ".join(words for words, holds in sentences.items() if holds)
+
+
+def remark(status: str, problems: Sequence[str]) -> str:
+    """That a row is not complete, or not valid, and why; else empty."""
+    return ", ".join(part for part in (status, f"invalid: {'; '.join(problems)}" if problems else "") if part)
+
+
+def outcome(status: str, problems: Sequence[str]) -> str:
+    """The same in one word: complete, invalid, or how far it is."""
+    return status or ("invalid" if problems else "complete")
 
 
 # Building
 
 
-@dataclass(frozen=True)
-class Trial:
-    """One cell with what it left."""
-
-    cell: Cell
-    records: tuple[Record, ...]
-    done: Done | None
-
-
-def build(folder: RunFolder) -> Table:
-    """The table of a run folder, complete or not."""
-    run = folder.run()
-    stretches = _stretches(run)
-    columns, rounds = _columns(stretches), _rounds(run, len(stretches))
-    trials = read_trials(folder, run)
-    shown = (columns, rounds, stretches)
-    rows = tuple(_row(label, group, shown, run.stream.get("images")) for label, group in trials.items())
-    known = [record.wrong >= 0 for group in trials.values() for trial in group for record in trial.records]
-    return Table(
+def build(results: Results) -> ErrorTable:
+    """Errors of a run, complete or not."""
+    run = results.run
+    segments = _segments(run)
+    columns, rounds = _columns(segments), _rounds(run, len(segments))
+    images = run.stream.get("images")
+    rows = tuple(_row(label, runs, (columns, rounds, segments), images) for label, runs in results.by_label().items())
+    known = [record.wrong >= 0 for one in results.method_runs for record in one.records]
+    return ErrorTable(
         name=run.name,
         identity=run.identity,
         dataset=str(run.stream.get("dataset", "")),
-        boundaries=str(run.stream.get("boundaries", "not recorded")),
+        boundaries=results.boundaries,
         protocol=_spelled(run.stream.get("protocol") or {}),
-        images=run.stream.get("images"),
-        samples=str(run.stream.get("samples", "images")),
+        images=images,
+        samples="point clouds" if run.stream.get("samples") == "clouds" else "images",
         batch=run.stream.get("batch"),
         columns=columns,
-        stretches=stretches,
+        segments=segments,
         rounds=rounds,
         rows=rows,
         best=tuple(_best(rows, column) for column in range(len(columns) + 1)),
@@ -181,44 +182,35 @@ def build(folder: RunFolder) -> Table:
     )
 
 
-def read_trials(folder: RunFolder, run: Run) -> dict[str, list[Trial]]:
-    """All cells by label."""
-    trials: dict[str, list[Trial]] = {}
-    for cell in run.cells:
-        trial = Trial(cell, tuple(folder.records(cell.cell)), folder.done(cell.cell))
-        trials.setdefault(cell.label, []).append(trial)
-    return trials
-
-
-def _stretches(run: Run) -> tuple[Column, ...]:
+def _segments(run: Run) -> tuple[StreamPart, ...]:
     domains = [(str(name), int(severity)) for name, severity in run.stream["domains"]]
     graded = len({severity for _, severity in domains}) > 1
     seen: dict[str, int] = {}
-    stretches = []
+    segments = []
     for position, (name, severity) in enumerate(domains):
         grade = f" {severity}" if graded else ""
         seen[name + grade] = seen.get(name + grade, 0) + 1
         again = f" #{seen[name + grade]}" if seen[name + grade] > 1 else ""
-        stretches.append(Column((position,), name, _short(name) + grade, name + grade + again))
-    return tuple(stretches)
+        segments.append(StreamPart((position,), name, _short(name) + grade, name + grade + again))
+    return tuple(segments)
 
 
-def _columns(stretches: Sequence[Column]) -> tuple[Column, ...]:
-    """The stretches; if they are many, those of one name together."""
-    if len(stretches) <= MOST:
-        return tuple(stretches)
+def _columns(segments: Sequence[StreamPart]) -> tuple[StreamPart, ...]:
+    """The segments; if they are many, those of one name together."""
+    if len(segments) <= MOST:
+        return tuple(segments)
     positions: dict[str, tuple[int, ...]] = {}
-    for stretch in stretches:
-        positions[stretch.name] = positions.get(stretch.name, ()) + stretch.positions
-    return tuple(Column(found, name, _short(name), name) for name, found in positions.items())
+    for segment in segments:
+        positions[segment.name] = positions.get(segment.name, ()) + segment.positions
+    return tuple(StreamPart(found, name, _short(name), name) for name, found in positions.items())
 
 
-def _rounds(run: Run, stretches: int) -> tuple[Column, ...]:
+def _rounds(run: Run, segments: int) -> tuple[StreamPart, ...]:
     count = int((run.stream.get("protocol") or {}).get("rounds", 0))
-    size = stretches // max(count, 1)
+    size = segments // max(count, 1)
     return tuple(
-        Column(tuple(range(turn * size, (turn + 1) * size)), f"round {turn + 1}", f"r{turn + 1}", f"round {turn + 1}")
-        for turn in range(count)
+        StreamPart(tuple(range((turn - 1) * size, turn * size)), f"round {turn}", f"r{turn}", f"round {turn}")
+        for turn in range(1, count + 1)
     )
 
 
@@ -228,7 +220,7 @@ def _short(name: str) -> str:
 
 
 def _spelled(protocol: Mapping[str, Any]) -> str:
-    """A protocol in words: its kind, and its settings where they are set."""
+    """A protocol in words: its kind, and its settings if they are set."""
     kind, *settings = [(name, value) for name, value in protocol.items() if value is not None] or [("kind", "")]
     said = [
         f"{name} {'-'.join(map(str, value)) if isinstance(value, list | tuple) else value}" for name, value in settings
@@ -236,64 +228,68 @@ def _spelled(protocol: Mapping[str, Any]) -> str:
     return f"{kind[1]} ({', '.join(said)})" if said else str(kind[1])
 
 
-def _row(label: str, trials: Sequence[Trial], shown: Sequence[Sequence[Column]], images: int | None) -> Row:
-    counts = [metrics.stretch_counts(trial.records, trial.done, images) for trial in trials]
-    columns, rounds, stretches = shown
-    everything = tuple(position for stretch in stretches for position in stretch.positions)
+def _row(
+    label: str, runs: Sequence[MethodRun], shown: Sequence[Sequence[StreamPart]], images: int | None
+) -> MethodErrors:
+    counts = [metrics.segment_counts(one.records, one.done, images) for one in runs]
+    columns, rounds, segments = shown
+    everything = tuple(position for segment in segments for position in segment.positions)
 
     def over(positions: Sequence[int]) -> Value | None:
         return over_seeds(error for found in counts if (error := metrics.error(found, positions)) is not None)
 
-    return Row(
+    return MethodErrors(
         label=label,
-        method=trials[0].cell.method,
-        seeds=tuple(trial.cell.seed for trial in trials),
+        method=runs[0].cell.method,
+        seeds=tuple(one.cell.seed for one in runs),
         errors=tuple(over(column.positions) for column in columns),
         mean=over(everything),
         rounds=tuple(over(column.positions) for column in rounds),
         cost=metrics.cost(
-            [record for trial in trials for record in trial.records],
-            [trial.done.peak_memory for trial in trials if trial.done],
+            [record for one in runs for record in one.records],
+            [one.done.peak_memory for one in runs if one.done],
         ),
-        status=_status(trials, len(stretches), images),
-        problems=_problems(trials),
-        traits=trials[0].cell.traits,
+        status=_status(runs, len(segments), images),
+        problems=_problems(runs),
+        traits=runs[0].cell.traits,
     )
 
 
-def _status(trials: Sequence[Trial], domains: int, images: int | None) -> str:
-    if all(trial.done for trial in trials):
+def _status(runs: Sequence[MethodRun], domains: int, images: int | None) -> str:
+    if all(one.done for one in runs):
         return ""
-    if not any(trial.records for trial in trials):
+    if not any(one.records for one in runs):
         return "waiting"
-    if len(trials) > 1:
-        return f"running, {sum(trial.done is not None for trial in trials)} of {len(trials)} seeds"
-    return f"running, {len(complete_domains(trials[0].records, None, images))} of {domains} domains"
+    if len(runs) > 1:
+        return f"running, {sum(one.done is not None for one in runs)} of {len(runs)} seeds"
+    return f"running, {len(complete_domains(runs[0].records, None, images))} of {domains} domains"
 
 
-def _problems(trials: Sequence[Trial]) -> tuple[str, ...]:
+def _problems(runs: Sequence[MethodRun]) -> tuple[str, ...]:
     found = []
-    for trial in trials:
-        if trial.done is not None and not trial.done.valid:
-            seed = f"seed {trial.cell.seed}: " if len(trials) > 1 else ""
-            found += [seed + problem for problem in trial.done.problems or ("no reason given",)]
+    for one in runs:
+        if one.done is not None and not one.done.valid:
+            seed = f"seed {one.cell.seed}: " if len(runs) > 1 else ""
+            found += [seed + problem for problem in one.done.problems or ("no reason given",)]
     return tuple(found)
 
 
-def _best(rows: Sequence[Row], column: int) -> frozenset[str]:
-    """Labels with the lowest error as printed, so ties share the mark; alone or not valid, none is best."""
-    values = {row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems}
-    printed = {label: round(value.mean, 1) for label, value in values.items() if value is not None}
-    if len(printed) < 2:
-        return frozenset()
-    return frozenset(label for label, value in printed.items() if value == min(printed.values()))
+def _best(rows: Sequence[MethodErrors], column: int) -> frozenset[str]:
+    return lowest({row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems})
 
 
-# Rendering
+def lowest(values: Mapping[str, Value | None]) -> frozenset[str]:
+    """Labels with the lowest error as printed, so ties share the mark; a single one is not best."""
+    shown = {label: f"{value.mean:.1f}" for label, value in values.items() if value is not None}
+    least = min(shown.values(), key=float, default="")
+    return frozenset(label for label, text in shown.items() if text == least and len(shown) > 1)
+
+
+# Tables
 
 
 def needs(traits: Mapping[str, Any]) -> dict[str, str]:
-    """What a method needs and costs, in words: passes a batch, answer before or after its update, source data."""
+    """What a method needs and costs, in words: passes per batch, prediction before or after its update, source data."""
 
     def span(name: str) -> str:
         low, high = traits[name]
@@ -303,18 +299,10 @@ def needs(traits: Mapping[str, Any]) -> dict[str, str]:
         "learns": traits["learns"],
         "forward": span("forwards"),
         "backward": span("backwards"),
-        "answer": ABSENT if traits["learns"] == "nothing" else traits["answers"],
+        "prediction": ABSENT if traits["learns"] == "nothing" else traits["answers"],
         "source": traits["source"],
         "boundaries": "used" if traits["boundaries"] else ABSENT,
     }
-
-
-@dataclass(frozen=True)
-class _Shown:
-    """One printed cell."""
-
-    text: str
-    best: bool = False
 
 
 COSTS: tuple[tuple[str, Callable[[Cost], float | None], str], ...] = (
@@ -325,129 +313,68 @@ COSTS: tuple[tuple[str, Callable[[Cost], float | None], str], ...] = (
 )
 
 
-def to_rich(table: Table, width: int = 120) -> RichTable:
-    """For the terminal, the fullest layout that fits: a narrow one has the domains down, the narrowest no domains."""
-    layouts = [
-        _rich(table, spread=True, costs=True),
-        _rich(table, spread=True, costs=False),
-        _rich(table, spread=False, costs=False),
-        _rich(table, spread=True, costs=True, transposed=True),
-        _rich(table, spread=False, costs=True, transposed=True),
-        _rich(replace(table, columns=(), rounds=()), spread=True, costs=True),
-        _rich(replace(table, columns=(), rounds=()), spread=True, costs=False),
-    ]
-    console = Console(width=10_000)
-    fitting = (rich for rich in layouts if Measurement.get(console, console.options, rich).maximum <= width)
-    return next(fitting, layouts[-1])
+def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains: bool = True) -> Table:
+    """Errors and costs as printed. Without `spread`, only the mean keeps its standard deviation."""
+    parts = made.columns if domains and made.labelled else ()
+    rounds = made.rounds if domains and made.labelled else ()
+    wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in made.rows)]
+    notes = numbered(row.remark for row in made.rows)
+    columns = [TableColumn("", "name"), *(TableColumn(part.short) for part in parts)]
+    columns += [TableColumn("mean", apart=True)] if made.labelled else []
+    columns += [TableColumn(part.short) for part in rounds]
+    columns += [TableColumn(head, apart=not number) for number, (head, _, _) in enumerate(wanted)]
+    rows = []
+    for row in made.rows:
+        cells = [TableCell(row.label + row.dagger, note=notes.get(row.remark, 0))]
+        if parts:
+            errors = zip(row.errors, made.best[:-1], strict=True)
+            cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
+        if made.labelled:
+            cells.append(TableCell(printed(row.mean), row.label in made.best[-1]))
+        if rounds:
+            cells += [TableCell(printed(value, spread=spread)) for value in row.rounds]
+        cells += [TableCell(formatted(read(row.cost), style)) for _, read, style in wanted]
+        rows.append(tuple(cells))
+    title = " · ".join(part for part in (made.name, made.dataset) if part)
+    return Table(tuple(columns), tuple(rows), title, (made.caption(),), tuple(notes))
 
 
-def _rich(table: Table, *, spread: bool, costs: bool, transposed: bool = False) -> RichTable:
-    grid = _grid(table, spread=spread, costs=costs)
-    if transposed:
-        grid = [list(column) for column in zip(*grid, strict=True)]
-    title = " · ".join(part for part in (table.name, table.dataset) if part)
-    rich = RichTable(
-        title=Text(title), caption=Text(_footnotes(table)), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0)
-    )
-    for column, head in enumerate(grid[0]):
-        rich.add_column(Text(head.text), justify="right" if column else "left", no_wrap=True)
-    for line in grid[1:]:
-        if line[0].text in ("mean", COSTS[0][0]):
-            rich.add_section()
-        rich.add_row(*(Text(shown.text, "bold" if shown.best else "") for shown in line))
-    return rich
+def layouts(made: ErrorTable) -> Iterator[Table]:
+    """For the terminal, from the fullest to the smallest: a narrow one has the domains down, the narrowest none."""
+    yield table(made)
+    yield table(made, costs=False)
+    yield table(made, spread=False, costs=False)
+    yield transposed(table(made))
+    yield transposed(table(made, spread=False))
+    yield table(made, domains=False)
+    yield table(made, domains=False, costs=False)
 
 
-def _grid(table: Table, *, spread: bool, costs: bool) -> list[list[_Shown]]:
-    """Head and rows as printed. Without `spread`, only the mean keeps its standard deviation."""
-    errors, rounds = (table.columns, table.rounds) if table.labelled else ((), ())
-    wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in table.rows)]
-    head = [
-        "",
-        *(column.short for column in errors),
-        *(["mean"] if table.labelled else []),
-        *(column.short for column in rounds),
-        *(cost[0] for cost in wanted),
-    ]
-    marks = _marks(table)
-    lines = [[_Shown(text) for text in head]]
-    for row in table.rows:
-        line = [_Shown(row.label + row.dagger + marks.get(row.label, ""))]
-        for _, value, best in zip(errors, row.errors, table.best, strict=False):
-            line.append(_Shown(_printed(value, spread), row.label in best))
-        if table.labelled:
-            line.append(_Shown(_printed(row.mean, True), row.label in table.best[-1]))
-        line += [_Shown(_printed(value, spread)) for _, value in zip(rounds, row.rounds, strict=False)]
-        lines.append(line + [_Shown(_number(read(row.cost), style)) for _, read, style in wanted])
-    return lines
+def data(made: ErrorTable) -> Table:
+    """For CSV: errors with one decimal; standard deviations in columns of their own, if there are any."""
+    several = any(len(row.seeds) > 1 for row in made.rows)
+    titles = [*(part.title for part in made.columns), "mean", *(part.title for part in made.rounds)]
 
+    def line(row: MethodErrors) -> dict[str, object]:
+        values = zip(titles, (*row.errors, row.mean, *row.rounds), strict=True)
+        errors = {title: value for title, value in values if made.labelled}
+        return {
+            "label": row.label,
+            "method": row.method,
+            "seeds": " ".join(map(str, row.seeds)),
+            **{title: value and f"{value.mean:.1f}" for title, value in errors.items()},
+            **{f"{title} sd": value and formatted(value.sd, ".2f", "") for title, value in errors.items() if several},
+            "boundaries": made.boundaries,
+            "protocol": made.protocol,
+            "images_per_domain": made.images,
+            "batch": made.batch,
+            "seconds_per_batch": formatted(row.cost.seconds, ".4g", ""),
+            "images_per_second": formatted(row.cost.images_per_second, ".4g", ""),
+            "peak_memory_mb": formatted(row.cost.memory, ".4g", ""),
+            "views": formatted(row.cost.views, ".4g", ""),
+            "source_data": row.traits.get("source"),
+            "status": outcome(row.status, row.problems),
+            "problems": "; ".join(row.problems),
+        }
 
-def _printed(value: Value | None, spread: bool) -> str:
-    return ABSENT if value is None else str(value if spread else replace(value, sd=None))
-
-
-def _number(value: float | None, style: str) -> str:
-    return ABSENT if value is None else format(value, style)
-
-
-def _marks(table: Table) -> dict[str, str]:
-    """A number a remark; labels of which the same is said share it."""
-    numbers = {said: number for number, said in enumerate(dict.fromkeys(table.remarks().values()), start=1)}
-    return {label: f" [{numbers[said]}]" for label, said in table.remarks().items()}
-
-
-def _footnotes(table: Table) -> str:
-    marks = _marks(table)
-    notes = dict.fromkeys(f"{marks[label].strip()} {said}" for label, said in table.remarks().items())
-    return "\n".join([table.caption(), *notes])
-
-
-def to_markdown(table: Table) -> str:
-    """A Markdown table, the best in bold, with its caption below."""
-    head, *lines = _grid(table, spread=True, costs=True)
-
-    def line(cells: Iterable[_Shown]) -> str:
-        texts = (cell.text.replace("|", "\\|") for cell in cells)
-        marked = (f"**{text}**" if cell.best else text for text, cell in zip(texts, cells, strict=True))
-        return "| " + " | ".join(marked) + " |"
-
-    rule = "|---|" + "---:|" * (len(head) - 1)
-    return "\n".join(
-        [line(head), rule, *(line(cells) for cells in lines), "", _footnotes(table).replace("\n", "  \n"), ""]
-    )
-
-
-def to_csv(table: Table) -> str:
-    """One line a label; errors with one decimal, standard deviations in columns of their own where there are any."""
-    spread = any(len(row.seeds) > 1 for row in table.rows)
-    titles = [column.title for column in table.columns] + ["mean"] + [column.title for column in table.rounds]
-    titles = titles if table.labelled else []
-    sds = [f"{title} sd" for title in titles] if spread else []
-    tail = [
-        "boundaries",
-        "protocol",
-        "images_per_domain",
-        "batch",
-        "seconds_per_batch",
-        "images_per_second",
-        "peak_memory_mb",
-    ]
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    writer.writerow(["label", "method", "seeds", *titles, *sds, *tail, "views", "source_data", "status", "problems"])
-    for row in table.rows:
-        values = [*row.errors, row.mean, *row.rounds] if table.labelled else []
-        means = ["" if value is None else f"{value.mean:.1f}" for value in values]
-        spreads = ["" if value is None or value.sd is None else f"{value.sd:.2f}" for value in values] if spread else []
-        size = [table.boundaries, table.protocol, table.images, table.batch]
-        costs = [row.cost.seconds, row.cost.images_per_second, row.cost.memory, row.cost.views]
-        plain = ["" if cost is None else f"{cost:.4g}" for cost in costs]
-        status = row.status or ("invalid" if row.problems else "complete")
-        said = [row.traits.get("source", ""), status, "; ".join(row.problems)]
-        writer.writerow([row.label, row.method, " ".join(map(str, row.seeds)), *means, *spreads, *size, *plain, *said])
-    return out.getvalue()
-
-
-def to_json(table: Table) -> dict[str, Any]:
-    """Plain data, unrounded; `best` names the labels of each column, the mean last."""
-    return {**asdict(table), "best": [sorted(labels) for labels in table.best], "unit": "percent error"}
+    return data_table([line(row) for row in made.rows])

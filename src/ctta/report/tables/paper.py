@@ -1,44 +1,34 @@
-"""A run beside the paper's table: for each row of the paper, its mean, ours, and what to make of it.
+"""Comparison with the paper: for each row of the paper's table its mean, ours, and a verdict.
 
-Values are compared where data, model, domains and their order are the paper's; else only the order of the methods is,
-and no difference is shown. Whatever else is not as in the paper is said: size, batch, boundaries, settings. A spread is
-one standard deviation, ours over seeds and the paper's over orders where it gives one.
+Values are compared if data, model, domains and their order are the paper's; otherwise only the order of the methods is
+compared, and no difference is shown. Other departures are listed: size, batch, boundaries, settings. A spread is one
+standard deviation: ours over seeds, the paper's over orders if it gives one.
 
-A pair of rows is *kept* where ours are in the paper's order, *reversed* where they are not, and *open* where other
-seeds might well turn it round: where the 95 % interval of the difference has 0 in it. Pairs that the paper prints as
-equal are not judged.
+A pair of rows is *kept* if ours are in the paper's order, *reversed* if they are not, and *open* if other seeds might
+well reverse it: if the 95 % interval of the difference includes 0. Pairs that the paper prints as equal are not judged.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import combinations
-from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Group
-from rich.table import Table as RichTable
-from rich.text import Text
-
 from ctta import paper
-from ctta.base.fileio import write_atomically
 from ctta.paper import ROUNDING, PaperRow, PaperTable
-from ctta.records.run_folder import RunFolder
+from ctta.records.run_folder import Run
 from ctta.report.metrics import Value, chance, over_seeds
-from ctta.report.tables import errors as tables
-from ctta.report.tables.errors import ABSENT, Column, Row, Table
+from ctta.report.results import Results
+from ctta.report.tables.errors import ErrorTable, StreamPart
+from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, printed, signed
 
 KEPT, OPEN, REVERSED = "kept", "open", "reversed"
 
 
 @dataclass(frozen=True)
-class Ours:
+class MethodResult:
     """What a run has for one row of the paper."""
 
     label: str
@@ -49,28 +39,28 @@ class Ours:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ComparedError:
     """One number of the paper and ours."""
 
     paper: float
     ours: Value | None
-    difference: float | None  # ours less the paper's; none where values are not compared
+    difference: float | None  # ours minus the paper's; none if values are not compared
 
 
 @dataclass(frozen=True)
-class Line:
+class ComparedMethod:
     """One row of the paper and ours."""
 
     label: str
-    mean: Entry
+    mean: ComparedError
     paper_sd: float | None
-    domains: Mapping[str, Entry]
+    domains: Mapping[str, ComparedError]
     rank: tuple[int, int] | None  # among the rows that count, the paper's and ours
     verdict: str
 
 
 @dataclass(frozen=True)
-class Pairs:
+class PairCounts:
     """How many pairs of rows are in the paper's order."""
 
     kept: int
@@ -78,67 +68,59 @@ class Pairs:
     open: int
 
     @property
-    def told(self) -> int:
-        """All pairs that the paper tells apart."""
+    def judged(self) -> int:
+        """All pairs with different errors in the paper."""
         return self.kept + self.reversed + self.open
 
     def __str__(self) -> str:
-        return f"{self.kept}/{self.told}" if self.told else ABSENT
+        return f"{self.kept}/{self.judged}" if self.judged else ABSENT
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """A run beside a table of the paper."""
+class PaperComparison:
+    """A run compared with a table of the paper."""
 
     table: str
     title: str
-    by_value: bool  # else by order alone
-    lines: tuple[Line, ...]
-    pairs: Pairs
-    domains: tuple[Column, ...]  # those that both have
-    domain_pairs: tuple[Pairs, ...]  # one a domain
+    by_value: bool  # otherwise only by order
+    lines: tuple[ComparedMethod, ...]
+    pairs: PairCounts
+    domains: tuple[StreamPart, ...]  # those that both have
+    domain_pairs: tuple[PairCounts, ...]  # one per domain
     remarks: tuple[str, ...]
 
     def summary(self) -> str:
         """One sentence."""
-        if not self.pairs.told:
+        if not self.pairs.judged:
             return "There are no two rows to compare."
         rest = [f"{n} {word}" for n, word in ((self.pairs.reversed, REVERSED), (self.pairs.open, OPEN)) if n]
-        judged = f"{self.pairs.kept} of {self.pairs.told} pairs of methods are in the paper's order"
+        judged = f"{self.pairs.kept} of {self.pairs.judged} pairs of methods are in the paper's order"
         return ", ".join([judged, *rest]) + "."
 
 
 # Building
 
 
-def build(*folders: RunFolder) -> Comparison | None:
-    """From a run folder, complete or not; none unless its experiment names a table of the paper.
+def build(*runs: tuple[Results, ErrorTable]) -> PaperComparison | None:
+    """From a run, complete or not; none unless its experiment names a table of the paper.
 
-    Several folders are one experiment with its domains in several orders: each counts once, with its mean over seeds.
+    Several runs are one experiment with its domains in several orders: each counts once, with its mean over seeds.
     """
-    run, table = folders[0].run(), tables.build(folders[0])
+    run, errors = runs[0][0].run, runs[0][1]
     name = run.experiment.get("paper")
     if name is None:
         return None
-    printed = paper.table(name)
-    strange = other_world(printed, table, run.experiment.get("model") or {}, run.stream["domains"])
-    every = [_ours(printed, folder, tables.build(folder)) for folder in folders]
+    published = paper.table(name)
+    unlike = other_setup(published, errors, run.experiment.get("model") or {}, run.stream["domains"])
+    every = [_ours(published, *one) for one in runs]
     ours = {title: pooled([found[title] for found in every if title in found]) for title in every[0]}
-    missing = [row.title for row in printed.rows if row.title not in ours]
-    remarks = [
-        *_scope(strange, printed, table, run.experiment.get("execution") or {}),
-        *_orders(printed, len(folders)),
-        *_departures(ours.values()),
-        *_alone(ours.values()),
-        *([f"Not in this run: {', '.join(missing)}."] if missing else []),
-        *printed.notes(),
-    ]
-    reduced = not strange and table.images is not None and table.images < printed.setup.images
-    columns = table.columns if table.by_stretch else ()
-    return compare(printed, ours, columns, by_value=not strange, reduced=reduced, remarks=remarks)
+    remarks = list(_remarks(published, run, errors, unlike, ours, len(runs)))
+    reduced = not unlike and errors.images is not None and errors.images < published.setup.images
+    columns = errors.columns if errors.by_segment else ()
+    return compare(published, ours, columns, by_value=not unlike, reduced=reduced, remarks=remarks)
 
 
-def pooled(found: Sequence[Ours]) -> Ours:
+def pooled(found: Sequence[MethodResult]) -> MethodResult:
     """One row over several runs."""
     if len(found) == 1:
         return found[0]
@@ -149,20 +131,20 @@ def pooled(found: Sequence[Ours]) -> Ours:
         if (value := over_seeds(one.errors[name].mean for one in found if name in one.errors))
     }
     remark = next((one.remark for one in found if one.remark), "")
-    return Ours(found[0].label, over_seeds(means), errors, remark, found[0].departures)
+    return MethodResult(found[0].label, over_seeds(means), errors, remark, found[0].departures)
 
 
 def compare(
-    printed: PaperTable,
-    ours: Mapping[str, Ours],  # by the title of the paper's row
-    columns: Sequence[Column] = (),
+    published: PaperTable,
+    ours: Mapping[str, MethodResult],  # by the title of the paper's row
+    columns: Sequence[StreamPart] = (),
     *,
     by_value: bool,
     reduced: bool = False,
     remarks: Sequence[str] = (),
-) -> Comparison:
-    """Numbers beside numbers."""
-    rows = [row for row in printed.rows if row.title in ours]
+) -> PaperComparison:
+    """Ours compared with the paper's, row by row."""
+    rows = [row for row in published.rows if row.title in ours]
     counted = {row.title: row for row in rows if ours[row.title].mean is not None and not ours[row.title].remark}
     means = {title: value for title in counted if (value := ours[title].mean) is not None}
     papers = {title: row.mean for title, row in counted.items()}
@@ -173,20 +155,20 @@ def compare(
     lines = []
     for row in rows:
         mine = ours[row.title]
-        beside = _entry(row.mean, mine.mean, by_value)
+        mean = _compared(row.mean, mine.mean, by_value)
         words = mine.remark or ("not complete" if mine.mean is None else _order_words(row.title, judged, labels))
         if by_value and row.title in counted:
-            words = f"{value_words(beside, row.sd, reduced=reduced)}; {words}"
+            words = f"{value_words(mean, row.sd, reduced=reduced)}; {words}"
         errors = {
-            column.name: _entry(row.errors[column.name], mine.errors.get(column.name), by_value)
+            column.name: _compared(row.errors[column.name], mine.errors.get(column.name), by_value)
             for column in domains
             if column.name in row.errors
         }
         rank = (ranks[0][row.title], ranks[1][row.title]) if row.title in counted else None
-        lines.append(Line(mine.label, beside, row.sd, errors, rank, words))
-    return Comparison(
-        table=printed.name,
-        title=printed.title,
+        lines.append(ComparedMethod(mine.label, mean, row.sd, errors, rank, words))
+    return PaperComparison(
+        table=published.name,
+        title=published.title,
         by_value=by_value,
         lines=tuple(lines),
         pairs=_count(judged),
@@ -197,7 +179,7 @@ def compare(
 
 
 def order(papers: Mapping[str, float], ours: Mapping[str, Value]) -> dict[tuple[str, str], str]:
-    """Every pair that the paper tells apart: kept, reversed or open."""
+    """Every pair with different errors in the paper: kept, reversed or open."""
     judged = {}
     for one, other in combinations(papers, 2):
         printed = round(papers[one] - papers[other], 1)
@@ -214,8 +196,8 @@ def ranking(means: Mapping[str, float]) -> dict[str, int]:
     return {title: 1 + sum(other < value for other in shown.values()) for title, value in shown.items()}
 
 
-def value_words(mean: Entry, paper_sd: float | None, *, reduced: bool = False) -> str:
-    """How far our mean is from the paper's, in words; at reduced size no spread says whether that is far."""
+def value_words(mean: ComparedError, paper_sd: float | None, *, reduced: bool = False) -> str:
+    """How far our mean is from the paper's, in words. At reduced size, no spread tells whether that is far."""
     assert mean.ours is not None
     assert mean.difference is not None
     distance = abs(mean.difference)
@@ -232,20 +214,20 @@ def value_words(mean: Entry, paper_sd: float | None, *, reduced: bool = False) -
     return within or f"{side}, beyond 2 sd"
 
 
-def other_world(
-    printed: PaperTable, table: Table, model: Mapping[str, Any], domains: Sequence[Sequence[Any]]
+def other_setup(
+    published: PaperTable, errors: ErrorTable, model: Mapping[str, Any], domains: Sequence[Sequence[Any]]
 ) -> list[str]:
-    """Why values do not compare: other data, another model, other domains. Empty if they do."""
-    setup = printed.setup
+    """Why values cannot be compared: other data, another model, other domains. Empty if they can."""
+    setup = published.setup
     used = model.get("factory") or model.get("name")
-    wanted = next((list(row.errors) for row in printed.rows if row.errors), None)
+    wanted = next((list(row.errors) for row in published.rows if row.errors), None)
     found = [str(name) for name, _ in domains]
-    if printed.any_order:
+    if published.any_order:
         wanted, found = sorted(next(iter(paper.orders().values()))), sorted(found)
     graded = all(severity in (0, 5) for _, severity in domains)
     reasons = []
-    if table.dataset != setup.dataset:
-        reasons.append(f"other data ({table.dataset}, not {setup.dataset})")
+    if errors.dataset != setup.dataset:
+        reasons.append(f"other data ({errors.dataset}, not {setup.dataset})")
     if used != setup.model:
         reasons.append(f"another model ({used}, not {setup.model})")
     if not graded or (wanted is not None and found != wanted):
@@ -253,13 +235,14 @@ def other_world(
     return reasons
 
 
-def _ours(printed: PaperTable, folder: RunFolder, table: Table) -> dict[str, Ours]:
-    """The run's rows by the title of the paper's that they mean; of several, the one with the fewest departures."""
-    run, setup = folder.run(), printed.setup
+def _ours(published: PaperTable, results: Results, table: ErrorTable) -> dict[str, MethodResult]:
+    """The run's rows by the title of the paper's row that they match; of several, that with the fewest departures."""
+    run, setup = results.run, published.setup
     cells = {cell.label: cell for cell in reversed(run.cells)}
-    settings = {str(entry.get("name")): entry.get("fields") or {} for entry in run.experiment.get("methods") or ()}
+    entries = run.experiment.get("methods") or ()
+    settings = {str(entry.get("name", entry.get("label"))): entry.get("fields") or {} for entry in entries}
     made = {}
-    for row in printed.rows:
+    for row in published.rows:
         fitting = []
         for mine in table.rows:
             cell = cells[mine.label]
@@ -270,71 +253,69 @@ def _ours(printed: PaperTable, folder: RunFolder, table: Table) -> dict[str, Our
                 fitting.append((mine, (*([f"preset {cell.preset}"] if other else []), *changed)))
         if fitting:
             mine, departures = min(fitting, key=lambda pair: len(pair[1]))
-            mean = _mean_without(folder, mine, setup.unlike) if setup.unlike else mine.mean
+            mean = _mean_without(results, mine.label, setup.unlike) if setup.unlike else mine.mean
             errors = {column.name: value for column, value in zip(table.columns, mine.errors, strict=True) if value}
-            made[row.title] = Ours(mine.label, mean, errors, mine.remark, departures)
+            made[row.title] = MethodResult(mine.label, mean, errors, mine.remark, departures)
     return made
 
 
-def _mean_without(folder: RunFolder, row: Row, unlike: Sequence[str]) -> Value | None:
-    """The error of complete cells over all domains but some."""
+def _mean_without(results: Results, label: str, unlike: Sequence[str]) -> Value | None:
+    """The error of complete method runs over all domains but some."""
     errors = []
-    for cell in folder.run().cells:
-        if cell.label == row.label and folder.done(cell.cell):
-            records = [record for record in folder.records(cell.cell) if record.domain not in unlike]
-            if records and all(record.wrong >= 0 for record in records):
-                errors.append(100 * sum(record.wrong for record in records) / sum(record.n for record in records))
+    for one in results.by_label()[label]:
+        records = [record for record in one.records if record.domain not in unlike]
+        if one.done and records and all(record.wrong >= 0 for record in records):
+            errors.append(100 * sum(record.wrong for record in records) / sum(record.n for record in records))
     return over_seeds(errors)
 
 
-def _scope(strange: Sequence[str], printed: PaperTable, table: Table, execution: Mapping[str, Any]) -> list[str]:
-    """What is compared, and on what it was measured."""
-    if strange:
-        words = ", ".join(strange)
-        return [f"{words[0].upper()}{words[1:]}: only the order is compared."]
-    setup, said = printed.setup, []
-    if table.images is not None and table.images < setup.images:
-        said.append(
-            f"Reduced size: {table.images:,} of {setup.images:,} {table.samples} a domain, so methods that learn see "
-            f"less of the stream, and the spread over seeds does not cover the choice of {table.samples}."
-        )
-    if setup.batch is not None and table.batch != setup.batch:
-        said.append(f"Batch {table.batch} instead of {setup.batch}.")
-    if table.boundaries != "known":
-        said.append(f"Domain boundaries {table.boundaries}; the paper's are known.")
-    if execution.get("precision", "full") != "full":
-        said.append(f"Precision {execution['precision']}.")
-    return said
+def _remarks(
+    published: PaperTable,
+    run: Run,
+    errors: ErrorTable,
+    unlike: Sequence[str],
+    ours: Mapping[str, MethodResult],
+    orders: int,
+) -> Iterator[str]:
+    """What is compared and what departs from the paper, one sentence each."""
+    setup, precision = published.setup, (run.experiment.get("execution") or {}).get("precision", "full")
+    if unlike:
+        words = ", ".join(unlike)
+        yield f"{words[0].upper()}{words[1:]}: only the order is compared."
+    else:
+        if errors.images is not None and errors.images < setup.images:
+            yield (
+                f"Reduced size: {errors.images:,} of {setup.images:,} {errors.samples} per domain, so methods that "
+                f"learn see less of the stream, and the spread over seeds does not cover the choice of "
+                f"{errors.samples}."
+            )
+        if setup.batch is not None and errors.batch != setup.batch:
+            yield f"Batch {errors.batch} instead of {setup.batch}."
+        if errors.boundaries != "known":
+            yield f"Domain boundaries {errors.boundaries}; the paper's are known."
+        if precision != "full":
+            yield f"Precision {precision}."
+    if published.any_order and orders != len(paper.orders()):
+        count = "One order" if orders == 1 else f"{orders} orders"
+        yield f"{count} of the domains; the paper's numbers are means over ten."
+    departures: dict[tuple[str, ...], list[str]] = {}
+    for one in ours.values():
+        departures.setdefault(one.departures, []).append(one.label)
+    for settings, labels in departures.items():
+        if settings:
+            yield f"Not the paper's settings: {', '.join(labels)} ({', '.join(settings)})."
+    if any(one.mean is not None and one.mean.sd is None for one in ours.values()):
+        yield "One seed: small differences may be due to chance."
+    if missing := [row.title for row in published.rows if row.title not in ours]:
+        yield f"Not in this run: {', '.join(missing)}."
+    yield from published.notes()
 
 
-def _orders(printed: PaperTable, count: int) -> list[str]:
-    """That the paper's numbers are means over more orders than ours."""
-    if not printed.any_order or count == len(paper.orders()):
-        return []
-    ours = "One order of the domains" if count == 1 else f"{count} orders of the domains"
-    return [f"{ours}; the paper's numbers are means over ten."]
+def _compared(printed: float, value: Value | None, by_value: bool) -> ComparedError:
+    return ComparedError(printed, value, value.mean - printed if by_value and value is not None else None)
 
 
-def _departures(ours: Iterable[Ours]) -> list[str]:
-    """Rows with the same departures in one sentence."""
-    labels: dict[tuple[str, ...], list[str]] = {}
-    for one in ours:
-        if one.departures:
-            labels.setdefault(one.departures, []).append(one.label)
-    return [f"Not the paper's settings: {', '.join(found)} ({', '.join(said)})." for said, found in labels.items()]
-
-
-def _alone(ours: Iterable[Ours]) -> list[str]:
-    """That nothing is known of the spread."""
-    alone = any(one.mean is not None and one.mean.sd is None for one in ours)
-    return ["One seed: what lies close together may do so by chance."] if alone else []
-
-
-def _entry(printed: float, value: Value | None, by_value: bool) -> Entry:
-    return Entry(printed, value, value.mean - printed if by_value and value is not None else None)
-
-
-def _domain_order(name: str, rows: Iterable[PaperRow], ours: Mapping[str, Ours]) -> dict[tuple[str, str], str]:
+def _domain_order(name: str, rows: Iterable[PaperRow], ours: Mapping[str, MethodResult]) -> dict[tuple[str, str], str]:
     there = [row for row in rows if name in row.errors and name in ours[row.title].errors]
     return order(
         {row.title: row.errors[name] for row in there}, {row.title: ours[row.title].errors[name] for row in there}
@@ -342,7 +323,7 @@ def _domain_order(name: str, rows: Iterable[PaperRow], ours: Mapping[str, Ours])
 
 
 def _order_words(title: str, judged: Mapping[tuple[str, str], str], labels: Mapping[str, str]) -> str:
-    """How a row stands to the others."""
+    """How a row ranks among the others."""
     mine = {other: verdict for pair, verdict in judged.items() if title in pair for other in pair if other != title}
     if not mine:
         return "nothing to rank it with"
@@ -353,121 +334,64 @@ def _order_words(title: str, judged: Mapping[tuple[str, str], str], labels: Mapp
     return "; ".join(parts) or "order kept"
 
 
-def _count(judged: Mapping[tuple[str, str], str]) -> Pairs:
+def _count(judged: Mapping[tuple[str, str], str]) -> PairCounts:
     found = list(judged.values())
-    return Pairs(found.count(KEPT), found.count(REVERSED), found.count(OPEN))
+    return PairCounts(found.count(KEPT), found.count(REVERSED), found.count(OPEN))
 
 
-# Rendering
+# Tables
 
 
-def grid(comparison: Comparison) -> list[list[str]]:
-    """Head and rows as printed."""
-    head = ["", "paper", "ours", *(["difference"] if comparison.by_value else []), "rank", "verdict"]
-    lines = [head]
-    for line in comparison.lines:
-        printed = str(Value(line.mean.paper, line.paper_sd, 1))
-        ours = ABSENT if line.mean.ours is None else str(line.mean.ours)
-        difference = [signed(line.mean.difference)] if comparison.by_value else []
-        lines.append([line.label, printed, ours, *difference, _rank(line.rank), line.verdict])
-    return lines
+def table(made: PaperComparison) -> Table:
+    """Means, ranks and verdicts as printed."""
+    columns = [TableColumn("", "name"), TableColumn("paper"), TableColumn("ours")]
+    columns += [TableColumn("difference")] if made.by_value else []
+    rows = []
+    for line in made.lines:
+        texts = [line.label, printed(Value(line.mean.paper, line.paper_sd, 1)), printed(line.mean.ours)]
+        texts += [signed(line.mean.difference)] if made.by_value else []
+        rows.append(tuple(map(TableCell, [*texts, _rank(line.rank) or ABSENT, line.verdict])))
+    caption = ("Mean error in %; a rank that differs is shown as paper → ours.", made.summary(), *made.remarks)
+    heads = (*columns, TableColumn("rank"), TableColumn("verdict", "words"))
+    return Table(heads, tuple(rows), f"Comparison with the paper: {made.title}", caption)
 
 
-def domain_grid(comparison: Comparison) -> list[list[str]]:
-    """By domain: differences, a line a method; else pairs in the paper's order. Empty where the paper has none."""
-    if not comparison.domains:
-        return []
-    head = ["", *(column.short for column in comparison.domains)]
-    if not comparison.by_value:
-        return [head, ["pairs kept", *map(str, comparison.domain_pairs)]]
-    lines = [
-        [line.label, *(signed(line.domains[column.name].difference) for column in comparison.domains)]
-        for line in comparison.lines
-        if line.domains
-    ]
-    return [head, *lines]
+def domain_table(made: PaperComparison) -> Table | None:
+    """By domain: differences, one row per method; or pairs in the paper's order. None if the paper has no domains."""
+    if not made.domains:
+        return None
+    columns = (TableColumn("", "name"), *(TableColumn(domain.short) for domain in made.domains))
+    if not made.by_value:
+        pairs = map(TableCell, ["pairs kept", *map(str, made.domain_pairs)])
+        return Table(columns, (tuple(pairs),), "Pairs of methods in the paper's order, by domain")
+    lines = [line for line in made.lines if line.domains]
+    texts = [[line.label, *(signed(line.domains[part.name].difference) for part in made.domains)] for line in lines]
+    return Table(columns, tuple(tuple(map(TableCell, row)) for row in texts), "Difference from the paper, by domain")
 
 
-def signed(value: float | None) -> str:
-    """+0.3, −1.2; nothing is 0.0."""
-    if value is None:
-        return ABSENT
-    return "0.0" if round(value, 1) == 0 else f"{value:+.1f}".replace("-", "−")
+def data(made: PaperComparison) -> Table:
+    """For CSV: one line per row and domain, the mean last."""
+
+    def line(method: ComparedMethod, domain: str, error: ComparedError) -> dict[str, object]:
+        whole, ours = domain == "mean", error.ours
+        return {
+            "table": made.table,
+            "label": method.label,
+            "domain": domain,
+            "paper": f"{error.paper:.2f}",
+            "paper sd": formatted(method.paper_sd if whole else None, ".2f", ""),
+            "ours": ours and f"{ours.mean:.2f}",
+            "ours sd": ours and formatted(ours.sd, ".2f", ""),
+            "difference": formatted(error.difference, ".2f", ""),
+            "rank": _rank(method.rank) if whole else "",
+            "verdict": method.verdict if whole else "",
+        }
+
+    pairs = ((one, pair) for one in made.lines for pair in (*one.domains.items(), ("mean", one.mean)))
+    return data_table([line(one, *pair) for one, pair in pairs])
 
 
 def _rank(rank: tuple[int, int] | None) -> str:
     if rank is None:
-        return ABSENT
+        return ""
     return str(rank[0]) if rank[0] == rank[1] else f"{rank[0]} → {rank[1]}"
-
-
-def caption(comparison: Comparison) -> list[str]:
-    """Sentences that belong below."""
-    what = "Mean error in %; a rank that changed is shown as paper → ours."
-    return [what, comparison.summary(), *comparison.remarks]
-
-
-def to_rich(comparison: Comparison) -> Group:
-    """For the terminal: means and verdicts."""
-    head, *lines = grid(comparison)
-    rich = RichTable(box=SIMPLE, padding=(0, 1, 0, 0))
-    for number, name in enumerate(head):
-        words = number in (0, len(head) - 1)
-        rich.add_column(Text(name), justify="left" if words else "right", no_wrap=number < len(head) - 1)
-    for line in lines:
-        rich.add_row(*(Text(text) for text in line))
-    below = Text("\n".join(caption(comparison)), "italic")
-    return Group(Text(f"Beside the paper: {comparison.title}", "italic"), rich, below)
-
-
-def to_markdown(comparison: Comparison) -> str:
-    """A heading, the table, differences by domain, and what has to be said."""
-    parts = [f"## Beside the paper: {comparison.title}", "", *_markdown(grid(comparison), words=True), ""]
-    if by_domain := domain_grid(comparison):
-        parts += [f"{_domain_title(comparison)}:", "", *_markdown(by_domain, words=False), ""]
-    return "\n".join([*parts, "  \n".join(caption(comparison)), ""])
-
-
-def _markdown(lines: Sequence[Sequence[str]], *, words: bool) -> list[str]:
-    count = len(lines[0])
-    rule = "|---|" + "---:|" * (count - 2) + ("---|" if words else "---:|")
-    texts = ["| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines]
-    return [texts[0], rule, *texts[1:]]
-
-
-def _domain_title(comparison: Comparison) -> str:
-    return "Difference by domain" if comparison.by_value else "Pairs of methods in the paper's order, by domain"
-
-
-def to_csv(comparison: Comparison) -> str:
-    """One line a row and domain, the mean last."""
-    out = io.StringIO()
-    writer = csv.writer(out, lineterminator="\n")
-    names = ("table", "label", "domain", "paper", "paper sd", "ours", "ours sd", "difference", "rank", "verdict")
-    writer.writerow(names)
-    for line in comparison.lines:
-        for domain, entry in (*line.domains.items(), ("mean", line.mean)):
-            whole = domain == "mean"
-            value = entry.ours or Value(math.nan, None, 0)
-            numbers = (entry.paper, line.paper_sd if whole else None, value.mean, value.sd, entry.difference)
-            said = (_rank(line.rank).replace(ABSENT, ""), line.verdict) if whole else ("", "")
-            writer.writerow([comparison.table, line.label, domain, *map(_plain, numbers), *said])
-    return out.getvalue()
-
-
-def _plain(number: float | None) -> str:
-    return "" if number is None or math.isnan(number) else f"{number:.2f}"
-
-
-def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Plain data, unrounded."""
-    return {**asdict(comparison), "summary": comparison.summary(), "unit": "percent error"}
-
-
-def write(into: Path, *folders: RunFolder) -> Comparison | None:
-    """`comparison.csv` and `comparison.json` of run folders, where there is one."""
-    found = build(*folders)
-    if found is not None:
-        write_atomically(into / "comparison.csv", to_csv(found).encode())
-        write_atomically(into / "comparison.json", json.dumps(to_json(found), indent=1).encode())
-    return found

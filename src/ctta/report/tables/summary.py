@@ -1,172 +1,158 @@
-"""The second table of a run folder: what a method gains over the baseline, what it keeps, and what that costs.
+"""What each method gains over a baseline, what it keeps, and what that costs: the second table of a run.
 
-Definitions: `report.metrics`. A cell counts once it is complete. Seeds of one label become mean and standard
-deviation. The baseline is the label that the experiment names, else Source where it is in the run.
+Definitions: `ctta.report.metrics`. A method run counts once it is complete. Several seeds become mean and standard
+deviation. The baseline is the one that the experiment names, else Source if it is in the run.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.measure import Measurement
-from rich.table import Table as RichTable
-from rich.text import Text
-
-from ctta.records.run_folder import Record, RunFolder
+from ctta.records.run_folder import Record
 from ctta.report import metrics
 from ctta.report.metrics import Cost, Counts, Difference, Interval, Split, Value, over_seeds
-from ctta.report.tables import errors as tables
-from ctta.report.tables.errors import ABSENT, Table, Trial
+from ctta.report.results import MethodRun, Results
+from ctta.report.tables.errors import ErrorTable, MethodErrors, outcome
+from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, printed, signed
 
 
 @dataclass(frozen=True)
-class Row:
-    """One label; none where a number is not known."""
+class MethodMetrics:
+    """One row: a method, over its seeds; none if a number is not known."""
 
     label: str
     method: str
     seeds: tuple[int, ...]  # those that are complete
     error: Value | None
     difference: Difference | None  # none for the baseline itself
-    running: tuple[Value | None, ...]  # error so far, after each stretch
+    running: tuple[Value | None, ...]  # error so far, after each segment
     recovery: Value | None  # batches
-    ending: Value | None  # error over the last stretch or round
-    compared: int  # cells whose end can be held against Source's
+    ending: Value | None  # error over the last segment or round
+    compared: int  # seeds whose end can be compared with Source's
     collapsed: int  # those of them that end worse
     calibration: Value | None
-    selected: Value | None  # share of the samples
+    selected: Value | None  # percent of the samples
     selected_accuracy: Value | None
     rejected_accuracy: Value | None
-    clean: tuple[Value | None, ...]  # error on clean samples after each stretch; empty where it was not measured
+    clean: tuple[Value | None, ...]  # error on clean samples after each segment; empty if it was not measured
     forgetting: Value | None
     cost: Cost
     status: str  # as in the first table
     problems: tuple[str, ...]
 
+    @property
+    def against(self) -> Difference:
+        """The difference, without intervals if there is none."""
+        return self.difference or Difference(0.0, None, None)
+
 
 @dataclass(frozen=True)
-class Summary:
-    """All labels of one run."""
+class MetricsTable:
+    """All methods of one run."""
 
     name: str
     identity: str
     baseline: str | None
-    ending: str  # over what collapse is judged
+    ending: str  # where collapse is judged
     boundaries: str
     protocol: str
-    stretches: tuple[str, ...]
-    rows: tuple[Row, ...]
+    segments: tuple[str, ...]
+    rows: tuple[MethodMetrics, ...]
 
     def notes(self) -> list[str]:
         """One sentence each: what the columns mean."""
-        said = []
+        notes = []
         found = [row.difference for row in self.rows if row.difference]
         if found:
-            said.append(f"Against {self.baseline}: points of error, paired; below 0 is better.")
+            notes.append(f"Against {self.baseline}: points of error, paired; below 0 is better.")
         if any(difference.over_seeds for difference in found):
-            said.append("95 % over seeds: the method's own chance, on these samples.")
+            notes.append("95 % over seeds: the method's own randomness, on these samples.")
         if any(difference.over_batches for difference in found):
-            said.append("95 % over batches: other samples of the same domains.")
+            notes.append("95 % over batches: other samples of the same domains.")
         if any(row.compared for row in self.rows):
-            said.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
+            notes.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
         if any(row.recovery for row in self.rows):
-            said.append(
+            notes.append(
                 f"Recovery: batches until a domain's error is within {metrics.TOLERANCE:g} point of its final level, "
                 "chance aside."
             )
         if any(row.clean for row in self.rows):
-            said.append("Clean: error on clean samples at the end; forgot: points above the unadapted model's.")
-        return said
+            notes.append("Clean: error on clean samples at the end; forgot: points above the unadapted model's.")
+        return notes
 
 
 # Building
 
 
 @dataclass(frozen=True)
-class _Cell:
-    """A complete cell."""
+class _Complete:
+    """A complete method run."""
 
     records: tuple[Record, ...]
     counts: Counts
 
 
-def build(folder: RunFolder, table: Table) -> Summary:
-    """From a run folder, complete or not, and its first table."""
-    run = folder.run()
-    cells = {
-        label: _complete(trials, table.images, len(table.stretches))
-        for label, trials in tables.read_trials(folder, run).items()
-    }
+def build(results: Results, table: ErrorTable) -> MetricsTable:
+    """From the results of a run, complete or not, and its errors."""
+    runs = {label: _complete(found, table) for label, found in results.by_label().items()}
     source = next((row.label for row in table.rows if row.method == "source"), None)
-    baseline = run.experiment.get("baseline") or source
-    ending = table.rounds[-1] if table.rounds else table.stretches[-1]
-
-    def row(first: tables.Row) -> Row:
-        own, unadapted, compared = (cells.get(label or "", {}) for label in (first.label, source, baseline))
-        ends = [
-            metrics.collapsed(own[seed].counts, unadapted[seed].counts, ending.positions)
-            for seed in own.keys() & unadapted.keys()
-            if first.label != source
-        ]
-        records, others = ({seed: cell.records for seed, cell in group.items()} for group in (own, compared))
-        difference = metrics.difference(records, others) if first.label != baseline else None
-        return _row(first, own, ending.positions, difference, ends)
-
-    return Summary(
+    baseline = results.run.experiment.get("baseline") or source
+    ending = table.rounds[-1] if table.rounds else table.segments[-1]
+    return MetricsTable(
         table.name,
         table.identity,
         baseline,
         "the last round" if table.rounds else f"the last domain ({ending.title})",
         table.boundaries,
         table.protocol,
-        tuple(stretch.title for stretch in table.stretches),
-        tuple(row(first) for first in table.rows),
+        tuple(segment.title for segment in table.segments),
+        tuple(_row(row, runs, source, baseline, ending.positions) for row in table.rows),
     )
 
 
-def _complete(trials: Sequence[Trial], images: int | None, stretches: int) -> dict[int, _Cell]:
-    """By seed, the cells that went through the whole stream, with labels."""
+def _complete(runs: Sequence[MethodRun], table: ErrorTable) -> dict[int, _Complete]:
+    """By seed, the method runs that went through the whole stream, with labels."""
     found = {
-        trial.cell.seed: _Cell(trial.records, metrics.stretch_counts(trial.records, trial.done, images))
-        for trial in trials
+        one.cell.seed: _Complete(one.records, metrics.segment_counts(one.records, one.done, table.images))
+        for one in runs
     }
-    return {seed: cell for seed, cell in found.items() if len(cell.counts) == stretches}
+    return {seed: one for seed, one in found.items() if len(one.counts) == len(table.segments)}
 
 
 def _row(
-    first: tables.Row,
-    seeds: Mapping[int, _Cell],
+    errors: MethodErrors,
+    complete: Mapping[str, Mapping[int, _Complete]],  # by label and seed
+    source: str | None,
+    baseline: str | None,
     ending: Sequence[int],
-    difference: Difference | None,
-    ends: Sequence[bool],
-) -> Row:
-    cells = list(seeds.values())
+) -> MethodMetrics:
+    own, unadapted, compared = (complete.get(label or "", {}) for label in (errors.label, source, baseline))
+    common = own.keys() & unadapted.keys() if errors.label != source else set()
+    ends = [metrics.collapsed(own[seed].counts, unadapted[seed].counts, ending) for seed in common]
+    records, others = ({seed: one.records for seed, one in group.items()} for group in (own, compared))
+    runs = list(own.values())
 
-    def over(read: Callable[[_Cell], float | None]) -> Value | None:
-        return over_seeds(value for cell in cells if (value := read(cell)) is not None)
+    def over(read: Callable[[_Complete], float | None]) -> Value | None:
+        return over_seeds(value for one in runs if (value := read(one)) is not None)
 
     def selection(read: Callable[[Split], float | None]) -> Value | None:
-        return over(lambda cell: read(split) if (split := metrics.selection(cell.records)) else None)
+        return over(lambda one: read(split) if (split := metrics.selection(one.records)) else None)
 
-    clean = [metrics.clean_errors(cell.records) for cell in cells]
-    return Row(
-        label=first.label,
-        method=first.method,
-        seeds=tuple(seeds),
-        error=first.mean,
-        difference=difference,
-        running=_running(cells),
-        recovery=over(lambda cell: metrics.mean_recovery(cell.records)),
-        ending=over(lambda cell: metrics.error(cell.counts, ending)),
+    clean = [metrics.clean_errors(one.records) for one in runs]
+    return MethodMetrics(
+        label=errors.label,
+        method=errors.method,
+        seeds=tuple(own),
+        error=errors.mean,
+        difference=metrics.difference(records, others) if errors.label != baseline else None,
+        running=_running(runs),
+        recovery=over(lambda one: metrics.mean_recovery(one.records)),
+        ending=over(lambda one: metrics.error(one.counts, ending)),
         compared=len(ends),
         collapsed=sum(ends),
-        calibration=over(lambda cell: metrics.calibration_error(metrics.calibration_bins(cell.records))),
+        calibration=over(lambda one: metrics.calibration_error(metrics.calibration_bins(one.records))),
         selected=selection(lambda split: split.share),
         selected_accuracy=selection(lambda split: split.selected_accuracy),
         rejected_accuracy=selection(lambda split: split.rejected_accuracy),
@@ -174,98 +160,75 @@ def _row(
             over_seeds(found[position] for found in clean)
             for position in sorted(set.intersection(*map(set, clean)) if clean else ())
         ),
-        forgetting=over(lambda cell: metrics.forgetting(cell.records)),
-        cost=first.cost,
-        status=first.status,
-        problems=first.problems,
+        forgetting=over(lambda one: metrics.forgetting(one.records)),
+        cost=errors.cost,
+        status=errors.status,
+        problems=errors.problems,
     )
 
 
-def _running(cells: Sequence[_Cell]) -> tuple[Value | None, ...]:
-    """The error so far, after each stretch."""
+def _running(runs: Sequence[_Complete]) -> tuple[Value | None, ...]:
+    """The error so far, after each segment."""
     series = []
-    for cell in cells:
-        wrong, sizes = zip(*(cell.counts[position] for position in sorted(cell.counts)), strict=True)
+    for one in runs:
+        wrong, sizes = zip(*(one.counts[position] for position in sorted(one.counts)), strict=True)
         series.append(metrics.running_error([100 * w / n for w, n in zip(wrong, sizes, strict=True)], sizes))
     return tuple(over_seeds(value for value in after if value is not None) for after in zip(*series, strict=True))
 
 
-# Rendering
+# Tables
 
 
-@dataclass(frozen=True)
-class Column:
-    """One column as it is shown: a text a row."""
-
-    head: str
-    texts: tuple[str, ...]
-
-
-def columns(summary: Summary, *, spread: bool = True) -> list[Column]:
-    """Gains and what is kept, as far as there is something to show; the most wanted first.
+def table(made: MetricsTable, *, spread: bool = True, costs: bool = False) -> Table:
+    """Gains and what is kept, the most wanted first; columns without a number are left out.
 
     Without `spread`, only the error keeps its standard deviation.
     """
-
-    def said(value: Value | None) -> str:
-        return ABSENT if value is None else str(value if spread else replace(value, sd=None))
-
-    reads: list[tuple[str, Callable[[Row], str]]] = [
-        ("error", lambda row: str(row.error or ABSENT)),
-        (f"vs {summary.baseline}", lambda row: _signed(row.difference)),
-        ("95 % over seeds", lambda row: _between(_over_seeds(row))),
-        ("95 % over batches", lambda row: _between(_over_batches(row))),
+    reads: list[tuple[str, Callable[[MethodMetrics], str]]] = [
+        ("error", lambda row: printed(row.error)),
+        (f"vs {made.baseline}", lambda row: signed(row.difference.mean if row.difference else None)),
+        ("95 % over seeds", lambda row: _between(row.against.over_seeds)),
+        ("95 % over batches", lambda row: _between(row.against.over_batches)),
         ("ends worse", lambda row: f"{row.collapsed} of {row.compared}" if row.compared else ABSENT),
-        ("ECE", lambda row: said(row.calibration)),
-        ("recovery", lambda row: said(row.recovery)),
-        ("clean", lambda row: said(row.clean[-1] if row.clean else None)),
-        ("forgot", lambda row: _signed(row.forgetting)),
-        ("selected right", lambda row: said(row.selected_accuracy)),
-        ("rejected right", lambda row: said(row.rejected_accuracy)),
+        ("ECE", lambda row: printed(row.calibration, spread=spread)),
+        ("recovery", lambda row: printed(row.recovery, spread=spread)),
+        ("clean", lambda row: printed(row.clean[-1] if row.clean else None, spread=spread)),
+        ("forgot", lambda row: signed(row.forgetting.mean if row.forgetting else None)),
+        ("selected right", lambda row: printed(row.selected_accuracy, spread=spread)),
+        ("rejected right", lambda row: printed(row.rejected_accuracy, spread=spread)),
     ]
-    return _shown(summary, reads)
+    if costs:  # half of the batches take at most p50 seconds, 95 % of them p95
+        reads = [read for read in reads if not read[0].endswith("right")] + [
+            ("p50 s", lambda row: formatted(row.cost.p50, ".3g")),
+            ("p95 s", lambda row: formatted(row.cost.p95, ".3g")),
+            ("MB", lambda row: formatted(row.cost.memory, ".0f")),
+        ]
+    texts = {head: [read(row) for row in made.rows] for head, read in reads}
+    shown = {head: found for head, found in texts.items() if set(found) - {ABSENT}}
+    names = [TableCell(row.label + (" (not valid)" if row.problems else "")) for row in made.rows]
+    rows = tuple((name, *(TableCell(found[number]) for found in shown.values())) for number, name in enumerate(names))
+    return Table((TableColumn("", "name"), *map(TableColumn, shown)), rows, caption=(" ".join(made.notes()),))
 
 
-def cost_columns(summary: Summary) -> list[Column]:
-    """What a batch takes: half and 95 % of them stay below so many seconds; memory."""
-    reads: list[tuple[str, Callable[[Row], str]]] = [
-        ("p50 s", lambda row: _number(row.cost.p50)),
-        ("p95 s", lambda row: _number(row.cost.p95)),
-        ("MB", lambda row: _number(row.cost.memory, ".0f")),
-    ]
-    return _shown(summary, reads)
-
-
-def to_rich(summary: Summary, width: int = 120) -> RichTable:
+def layouts(made: MetricsTable) -> Iterator[Table]:
     """For the terminal; what does not fit is left out from the right."""
-    kept = [column for column in columns(summary, spread=False) if not column.head.endswith("right")] + cost_columns(
-        summary
-    )
-    console = Console(width=10_000)
-    layouts = (_rich(summary, kept[:count]) for count in range(len(kept), 0, -1))
-    fitting = (rich for rich in layouts if Measurement.get(console, console.options, rich).maximum <= width)
-    return next(fitting, _rich(summary, kept[:1]))
+    whole = table(made, spread=False, costs=True)
+    for count in range(max(len(whole.columns), 2), 1, -1):
+        yield replace(whole, columns=whole.columns[:count], rows=tuple(row[:count] for row in whole.rows))
 
 
-def to_csv(summary: Summary) -> str:
-    """One line a label, unrounded but for the digits that nobody needs."""
-    lines = [_flat(summary, row) for row in summary.rows]
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(lines[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(
-        {name: f"{value:.6g}" if isinstance(value, float) else value for name, value in line.items()} for line in lines
-    )
-    return out.getvalue()
+def data(made: MetricsTable) -> Table:
+    """For CSV: a name for every number, with six digits."""
+    rows = [_flat(made, row) for row in made.rows]
+    return data_table([{name: _six_digits(value) for name, value in row.items()} for row in rows])
 
 
-def to_json(summary: Summary) -> dict[str, Any]:
-    """Plain data, unrounded."""
-    return asdict(summary)
+def _six_digits(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value
 
 
-def _flat(summary: Summary, row: Row) -> dict[str, Any]:
-    """A row with a name for every number; an empty text where it is not known."""
+def _flat(made: MetricsTable, row: MethodMetrics) -> dict[str, Any]:
+    """A row with a name for every number; none if it is not known."""
 
     def pair(name: str, value: Value | None) -> dict[str, Any]:
         return {name: None if value is None else value.mean, f"{name}_sd": None if value is None else value.sd}
@@ -278,13 +241,13 @@ def _flat(summary: Summary, row: Row) -> dict[str, Any]:
         "method": row.method,
         "seeds": " ".join(map(str, row.seeds)),
         **pair("error", row.error),
-        "baseline": summary.baseline,
+        "baseline": made.baseline,
         "difference": row.difference and row.difference.mean,
-        **ends("over_seeds", _over_seeds(row)),
-        **ends("over_batches", _over_batches(row)),
+        **ends("over_seeds", row.against.over_seeds),
+        **ends("over_batches", row.against.over_batches),
         **pair("recovery_batches", row.recovery),
         **pair("ending_error", row.ending),
-        "ending": summary.ending,
+        "ending": made.ending,
         "compared_with_source": row.compared,
         "ends_worse_than_source": row.collapsed if row.compared else None,
         **pair("ece", row.calibration),
@@ -298,48 +261,12 @@ def _flat(summary: Summary, row: Row) -> dict[str, Any]:
         "p50_seconds": row.cost.p50,
         "p95_seconds": row.cost.p95,
         "peak_memory_mb": row.cost.memory,
-        "boundaries": summary.boundaries,
-        "protocol": summary.protocol,
-        "status": row.status or ("invalid" if row.problems else "complete"),
+        "boundaries": made.boundaries,
+        "protocol": made.protocol,
+        "status": outcome(row.status, row.problems),
         "problems": "; ".join(row.problems),
     }
 
 
-def _shown(summary: Summary, reads: Sequence[tuple[str, Callable[[Row], str]]]) -> list[Column]:
-    made = [Column(head, tuple(read(row) for row in summary.rows)) for head, read in reads]
-    return [column for column in made if set(column.texts) - {ABSENT}]
-
-
-def _rich(summary: Summary, shown: Sequence[Column]) -> RichTable:
-    rich = RichTable(caption=Text(" ".join(summary.notes())), caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
-    rich.add_column("", no_wrap=True)
-    for column in shown:
-        rich.add_column(Text(column.head), justify="right", no_wrap=True)
-    for number, row in enumerate(summary.rows):
-        mark = " (not valid)" if row.problems else ""
-        rich.add_row(Text(row.label + mark), *(Text(column.texts[number]) for column in shown))
-    return rich
-
-
-def _number(value: float | None, style: str = ".3g") -> str:
-    return ABSENT if value is None else format(value, style)
-
-
-def _signed(value: Value | Difference | None) -> str:
-    return ABSENT if value is None else _points(value.mean)
-
-
-def _over_seeds(row: Row) -> Interval | None:
-    return row.difference.over_seeds if row.difference else None
-
-
-def _over_batches(row: Row) -> Interval | None:
-    return row.difference.over_batches if row.difference else None
-
-
 def _between(found: Interval | None) -> str:
-    return " to ".join(map(_points, found)) if found else ABSENT
-
-
-def _points(value: float) -> str:
-    return f"{value:+.1f}".replace("-", "−")
+    return " to ".join(map(signed, found)) if found else ABSENT

@@ -1,0 +1,153 @@
+"""What is made from the folder of a run or a sweep: tables for the terminal, files next to the records, and a page.
+
+    table.csv, .md, .tex        errors by method and domain
+    metrics.csv, .json, .tex    gains over the baseline, calibration, recovery, costs
+    comparison.csv, .json, .tex comparison with the paper, if the experiment names a table of it
+    report.html                 the page
+
+A sweep's folder has summary.csv, .json, .md, .tex and report.html; averages.csv, .md, .tex if axes are averaged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import RenderableType
+
+from ctta.base.fileio import write_atomically
+from ctta.records.run_folder import RunFolder
+from ctta.records.sweep_folder import SweepFolder
+from ctta.report.page import page, sweep_page
+from ctta.report.results import Results
+from ctta.report.tables import errors, paper, render, summary, sweep
+from ctta.report.tables.errors import ErrorTable
+from ctta.report.tables.paper import PaperComparison
+from ctta.report.tables.summary import MetricsTable
+from ctta.report.tables.sweep import SweepErrors
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """Everything that is shown of one run, complete or not."""
+
+    results: Results
+    errors: ErrorTable
+    metrics: MetricsTable
+    comparison: PaperComparison | None
+
+    @classmethod
+    def load(cls, folder: RunFolder | Path | str) -> RunReport:
+        """Read a run folder, once."""
+        results = Results.load(folder)
+        table = errors.build(results)
+        return cls(results, table, summary.build(results, table), paper.build((results, table)))
+
+    def page(self) -> str:
+        """One self-contained HTML page."""
+        return page.make(self.results, self.errors, self.metrics, self.comparison)
+
+    def to_rich(self, width: int) -> list[RenderableType]:
+        """For the terminal: tables and the notes of the experiment."""
+        shown: list[RenderableType] = [render.to_rich(errors.layouts(self.errors), width)]
+        if self.errors.labelled:
+            shown.append(render.to_rich(summary.layouts(self.metrics), width))
+        if self.comparison:
+            shown.append(render.to_rich([paper.table(self.comparison)], width))
+        return [*shown, *self.results.run.notes]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, unrounded."""
+        return _data(self.errors, self.comparison) | {"metrics": render.plain_data(self.metrics)}
+
+    def write(self) -> Path:
+        """Write all files into the run folder; returns the page."""
+        markdown = [render.to_markdown(errors.table(self.errors))]
+        texts = {
+            "table.csv": render.to_csv(errors.data(self.errors)),
+            "table.tex": render.to_latex(errors.table(self.errors, costs=False)),
+            "metrics.csv": render.to_csv(summary.data(self.metrics)),
+            "metrics.tex": render.to_latex(summary.table(self.metrics)),
+            "metrics.json": json.dumps(render.plain_data(self.metrics), indent=1),
+        }
+        if self.comparison:
+            texts |= _comparison_files(self.comparison)
+            compared = (paper.table(self.comparison), paper.domain_table(self.comparison))
+            markdown += [f"## {one.title}\n\n{render.to_markdown(one)}" for one in compared if one]
+        return _write(self.results.folder.path, texts | {"table.md": "\n".join(markdown), "report.html": self.page()})
+
+
+@dataclass(frozen=True)
+class SweepReport:
+    """Everything that is shown of a sweep: its points, what they have in common, and the comparison of their mean."""
+
+    folder: SweepFolder
+    points: Mapping[str, RunReport]  # those that have begun
+    errors: SweepErrors
+    comparison: PaperComparison | None  # if all axes are averaged
+
+    @classmethod
+    def load(cls, folder: SweepFolder) -> SweepReport:
+        """Read the folders of all points, once."""
+        head = folder.head()
+        found = {slug: folder.point(slug) for slug in head.points}
+        points = {slug: RunReport.load(one) for slug, one in found.items() if (one.path / "run.json").is_file()}
+        made = sweep.build(head, {slug: point.errors for slug, point in points.items()})
+        averaged = bool(points) and set(head.axes) == set(head.over)
+        pairs = [(point.results, point.errors) for point in points.values()]
+        return cls(folder, points, made, paper.build(*pairs) if averaged else None)
+
+    def to_rich(self, width: int) -> list[RenderableType]:
+        """For the terminal: averages if there are any, else all points."""
+        shown: list[RenderableType] = [render.to_rich(sweep.layouts(self.errors, bool(self.errors.averages)), width)]
+        return shown + ([render.to_rich([paper.table(self.comparison)], width)] if self.comparison else [])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, unrounded."""
+        return _data(self.errors, self.comparison)
+
+    def write(self) -> Path:
+        """Write all files of all points and of the sweep; returns the sweep's page."""
+        for point in self.points.values():
+            point.write()
+        texts = _comparison_files(self.comparison) if self.comparison else {}
+        for name, averages in (("summary", False), ("averages", True)):
+            if not averages or self.errors.averages:
+                table = sweep.table(self.errors, averages)
+                texts[f"{name}.csv"] = render.to_csv(sweep.data(self.errors, averages))
+                texts |= {f"{name}.md": render.to_markdown(table), f"{name}.tex": render.to_latex(table)}
+        texts |= {"summary.json": json.dumps(_data(self.errors), indent=1)}
+        return _write(self.folder.path, texts | {"report.html": sweep_page.make(self.errors)})
+
+
+def load(path: Path) -> RunReport | SweepReport:
+    """The report of a run folder or of a sweep's."""
+    folder = SweepFolder(path)
+    return SweepReport.load(folder) if folder.is_one() else RunReport.load(path)
+
+
+def _data(errors: ErrorTable | SweepErrors, comparison: PaperComparison | None = None) -> dict[str, Any]:
+    more = {"comparison": _comparison_data(comparison)} if comparison else {}
+    return render.plain_data(errors, unit="percent error", **more)
+
+
+def _comparison_data(made: PaperComparison) -> dict[str, Any]:
+    return render.plain_data(made, summary=made.summary(), unit="percent error")
+
+
+def _comparison_files(made: PaperComparison) -> dict[str, str]:
+    tables = [table for table in (paper.table(made), paper.domain_table(made)) if table]
+    return {
+        "comparison.csv": render.to_csv(paper.data(made)),
+        "comparison.json": json.dumps(_comparison_data(made), indent=1),
+        "comparison.tex": "\n".join(map(render.to_latex, tables)),
+    }
+
+
+def _write(folder: Path, texts: Mapping[str, str]) -> Path:
+    for name, content in texts.items():
+        write_atomically(folder / name, content.encode(), durable=False)  # it can be made again
+    return folder / "report.html"
