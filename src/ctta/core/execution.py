@@ -82,5 +82,5 @@ class Execution(Config):
         return max(1, limit // x.numel() // self.passes_at_once(x))
 
 
-# What `ctta run`, `ctta demo`, `ctta adapt` and `make bench` use unless they are told otherwise.
+# What `ctta run`, the demo and `make bench` use, unless an experiment says otherwise.
 FAST = Execution(channels_last=True, views_per_pass="auto", parallel_passes="auto")
