@@ -34,7 +34,7 @@ def test_clouds(tmp_path):
     code, out, err = ctta(*words)
     assert code == 0, err
     table = json.loads(out)
-    assert table["samples"] == "clouds"
+    assert table["samples"] == "point clouds"
     source, adapted = means(table)
     assert max(adapted.values()) < source
     assert Path(table["report"]).read_text().count("data:image/png;base64") >= 6

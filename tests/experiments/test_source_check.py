@@ -17,7 +17,7 @@ from ctta.experiments.check import check
 from ctta.experiments.source_check import Expected, SourceError, expected, measure
 from ctta.experiments.source_model import Model
 from ctta.models import MODELS, identify
-from ctta.report.tables import errors as tables
+from ctta.report.reports import RunReport
 from needs import DATA
 from runs import run
 
@@ -119,11 +119,12 @@ def test_a_run_whose_source_error_is_off_is_marked_everywhere(tmp_path):
         done = folder.done(cell)
         assert not done.valid
         assert "expected 5.0 ±" in done.problems[0]
-    table = tables.build(folder)
-    for text in (tables.to_markdown(table), tables.to_csv(table)):
-        assert "invalid" in text
-    assert tables.to_markdown(table).count("expected 5.0") == 1  # said once, for all rows
-    assert not any(table.best)
+    report = RunReport.load(folder)
+    report.write()
+    for name in ("table.md", "table.csv"):
+        assert "invalid" in (folder.path / name).read_text()
+    assert (folder.path / "table.md").read_text().count("expected 5.0") == 1  # said once, for all rows
+    assert not any(report.errors.best)
     # The expectation was wrong: nothing is computed again, the mark goes.
     before = folder.records_path("dss-s0").stat().st_mtime_ns
     folder = run(with_expected_error(stored["error"]), tmp_path / "run")

@@ -34,7 +34,7 @@ def test_domains_to_come_are_as_wide_as_the_widest_so_far(tmp_path: Path) -> Non
 def test_what_the_threshold_does_at_boundaries(tmp_path: Path, boundaries: str, words: str) -> None:
     folder = write_fake_run(tmp_path, methods=("source", "dss"), domains=("fog", "snow"), batches=3, size=20)
     path = tmp_path / "run.json"
-    path.write_text(path.read_text().replace('"boundaries": "told"', f'"boundaries": "{boundaries}"'))
+    path.write_text(path.read_text().replace('"boundaries": "known"', f'"boundaries": "{boundaries}"'))
     (figure,) = figures.thresholds(scene(Results.load(folder)))
     assert words in figure.reading
     assert [series["label"] for series in figure.data["series"]] == ["confidence", "threshold"]
