@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ctta.core.networks import grouped_statistics
+from ctta.core.statistics import grouped_statistics
 from ctta.models.pooling import normalize_moments, pool, pooled_layer, slope_sign
 
 
