@@ -36,7 +36,7 @@ from ctta.data.corruptions.constants import GROUPS, NAMES, PRESETS, preset_for
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
 from ctta.data.corruptions.frost import photographs
 from ctta.data.corruptions.images import SMALLEST, corrupt
-from ctta.data.pictures import CROP, RESIZE, Images, Picture, Pictures, centre_crop, resize_shorter, to_jpeg
+from ctta.data.pictures import CONVENTIONS, CROP, RESIZE, Images, Picture, Pictures, to_jpeg
 
 
 def parse_corruptions(text: str) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Export(ABC):
         image: Picture = self.clean.images[np.array([row])][0]
         if not self.crops or image.shape[:2] == (CROP, CROP):
             return image
-        return centre_crop(resize_shorter(image, RESIZE), CROP)
+        return CONVENTIONS["resize256"](image)
 
     def record_path(self, corruption: str) -> Path:
         return self.out / ".progress" / f"{corruption}.json"

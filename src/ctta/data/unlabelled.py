@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ctta.base.errors import InputError
-from ctta.data.pictures import PICTURES, Fit, Images, files_below, read_picture
-from ctta.data.stream import Batch, Clouds, Labels, Rows, Stream
+from ctta.data.pictures import PICTURES, Fit, files_below, read_picture
+from ctta.data.stream import AHEAD, Batch, Domain, Labels, Rows, Samples, Stream
 
 CLOUD = ".npy"
 ARRAYS = (".npz", ".npy")
-AHEAD = 2  # batches that are read while one is in use
 SMALLEST = 2  # points of a point cloud
 TURNED = 0x0112  # the tag of a picture's orientation
 
@@ -32,50 +31,38 @@ Sample = NDArray[Any]  # uint8 (H, W, 3) or float32 (P, 3)
 
 @dataclass(frozen=True)
 class UnlabelledSamples:
-    """A domain of samples without labels, each of which is read when its turn comes."""
+    """Samples without labels, each of which is read when its turn comes."""
 
     title: str
     names: tuple[str, ...]
     shape: tuple[int, ...]  # of one sample as the model gets it: (3, H, W) or (P, 3)
-    read: Callable[[int], Sample]
+    read_one: Callable[[int], Sample]
     unread: dict[int, str] = field(default_factory=dict)  # why a sample could not be read, by its row
-    name: str = "all"  # nobody says where a domain ends
-    severity: int = 0
-
-    @property
-    def labels(self) -> Labels:
-        return np.full(len(self), -1)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        """Load those of the samples that can be read."""
+    def read(self, rows: Rows) -> Samples:
+        """Return those of the samples that can be read."""
+        form = (*self.shape[1:], 3) if len(self.shape) == 3 else self.shape
         found: list[Sample] = []
         for row in rows.tolist():
             try:
-                found.append(self._fitting(self.read(row)))
+                sample = self.read_one(row)
+                if sample.shape != form:
+                    shape = (3, *sample.shape[:2]) if sample.ndim == 3 else sample.shape
+                    raise InputError(f"Its shape is {shape}, that of the others {self.shape}.")
+                found.append(sample)
             except Exception as error:  # as many kinds as there are formats
                 self.unread[row] = str(error) or type(error).__name__
-        form = (*self.shape[1:], 3) if len(self.shape) == 3 else self.shape
-        return np.stack(found) if found else np.empty((0, *form), np.float32), np.full(len(found), -1)
-
-    def _fitting(self, sample: Sample) -> Sample:
-        found = (3, *sample.shape[:2]) if sample.ndim == 3 else sample.shape
-        if found != self.shape:
-            raise InputError(f"Its shape is {found}, that of the others {self.shape}.")
-        return sample
+        return np.stack(found) if found else np.empty((0, *form), np.float32)
 
 
 @dataclass(frozen=True)
 class UnlabelledStream(Stream):
     """A stream of one domain without labels. Batches of which nothing can be read are left out."""
 
-    @property
-    def samples(self) -> UnlabelledSamples:
-        (domain,) = self.domains
-        assert isinstance(domain, UnlabelledSamples)
-        return domain
+    samples: UnlabelledSamples = field(kw_only=True)
 
     def rows(self, step: int) -> Rows:
         """Rows of a batch. All have nearly the same size: a last batch of one image has no statistics."""
@@ -84,13 +71,16 @@ class UnlabelledStream(Stream):
     def batches(self, start: int = 0) -> Iterator[Batch]:
         return (batch for batch in super().batches(start) if len(batch.x))
 
-    def _load(self, place: tuple[int, int, int]) -> tuple[Images | Clouds, Labels]:
-        return self.samples.load(self.rows(place[2]))
+    def _load(self, place: tuple[int, int, int]) -> tuple[Samples, Labels]:
+        found = self.samples.read(self.rows(place[2]))
+        return found, np.full(len(found), -1)
 
 
 def open_unlabelled(path: Path, batch: int, size: int | None = None) -> UnlabelledStream:
     """Open a folder or an array. Images are brought to `size`: shorter side resized, middle square cut out."""
-    return UnlabelledStream((open_samples(path, size),), batch, ahead=AHEAD)
+    samples = open_samples(path, size)
+    domain = Domain("all", 0, np.full(len(samples), -1), samples.read)  # nobody knows where another domain begins
+    return UnlabelledStream((domain,), batch, ahead=AHEAD, samples=samples)
 
 
 def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:

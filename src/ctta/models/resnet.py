@@ -6,9 +6,12 @@ The layout is torchvision's: a bottleneck that halves the image does so in its 3
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Block: TypeAlias = Callable[[int, int, int], nn.Module]  # takes the channels of input and output, and the stride
 
 
 class BasicBlock(nn.Module):
@@ -50,9 +53,7 @@ class Bottleneck(nn.Module):
 class ResNet(nn.Module):
     """A stem that quarters the image, and four stages."""
 
-    def __init__(
-        self, block: Callable[[int, int, int], nn.Module], width: int, blocks: tuple[int, ...], num_classes: int = 1000
-    ) -> None:
+    def __init__(self, block: Block, width: int, blocks: tuple[int, ...], num_classes: int = 1000) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
         self.bn1 = nn.BatchNorm2d(64)
@@ -69,9 +70,7 @@ class ResNet(nn.Module):
         return logits
 
 
-def stage(
-    block: Callable[[int, int, int], nn.Module], inputs: int, outputs: int, blocks: int, stride: int
-) -> nn.Sequential:
+def stage(block: Block, inputs: int, outputs: int, blocks: int, stride: int) -> nn.Sequential:
     """Build a row of blocks, the first of which changes the number of channels and the size of the image."""
     later = (block(outputs, outputs, 1) for _ in range(blocks - 1))
     return nn.Sequential(block(inputs, outputs, stride), *later)

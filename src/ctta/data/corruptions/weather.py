@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from ctta.data.corruptions.domain import Generators
 from ctta.data.corruptions.edges import blur_box, canny, chamfer_distance, correlate_uint8, equalise
 from ctta.data.corruptions.image_ops import normal, smear, truncate, zoom
 from ctta.data.pictures import Images
@@ -19,7 +19,7 @@ RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 def snow(
     x: Images,
-    generators: Sequence[Generator],
+    generators: Generators,
     mean: float,
     std: float,
     factor: float,
@@ -44,12 +44,7 @@ def snow(
 
 
 def frost(
-    x: Images,
-    generators: Sequence[Generator],
-    weight: float,
-    frost_weight: float,
-    shrink: int,
-    textures: Sequence[Images],
+    x: Images, generators: Generators, weight: float, frost_weight: float, shrink: int, textures: Sequence[Images]
 ) -> Images:
     """Blend the image with a random piece of a frost texture."""
     _, height, width, _ = x.shape
@@ -72,7 +67,7 @@ def _shrunk(texture: Images, shrink: int, height: int, width: int) -> Images:
     return small
 
 
-def fog(x: Images, generators: Sequence[Generator], strength: float, decay: float, smallest: int) -> Images:
+def fog(x: Images, generators: Generators, strength: float, decay: float, smallest: int) -> Images:
     """Add a random plasma map and scale the sum back to the range of the image."""
     _, height, width, _ = x.shape
     side = max(smallest, 2 ** math.ceil(math.log2(max(height, width))))
@@ -120,7 +115,7 @@ def plasma(draws: NDArray[np.float64], side: int, decay: float) -> NDArray[np.fl
 
 def spatter(
     x: Images,
-    generators: Sequence[Generator],
+    generators: Generators,
     mean: float,
     std: float,
     sigma: float,
