@@ -58,9 +58,8 @@ def corrupted_domains(
             return corrupt(read(rows), rows)
 
         path = Path(data.cache or "") / f"{name}-{severity}-{settings}-{which}-{fingerprint}.npy"
-        return Domain(
-            name, severity, clean.labels, partial(_cached, path, make, count) if data.cache else make, corrupt
-        )
+        made = partial(_cached, path, make, count) if data.cache else make
+        return Domain(name, severity, clean.labels, made, corrupt)
 
     return tuple(domain(name, severity) for name, severity in pairs)
 
@@ -69,20 +68,16 @@ def _cached(path: Path, make: Callable[[Rows], Samples], count: int, rows: Rows)
     """Read these rows from the file with the whole domain; write it if it does not exist."""
     with FILLING:
         if not path.exists():
-            _fill(path, make, count)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(f".{os.getpid()}.part")
+            sample = make(np.arange(1))
+            made = np.lib.format.open_memmap(temporary, "w+", sample.dtype, (count, *sample.shape[1:]))
+            for start in range(0, count, CHUNK):
+                made[start : start + CHUNK] = make(np.arange(start, min(start + CHUNK, count)))
+            made.flush()
+            temporary.replace(path)
     kept: Samples = np.load(path, mmap_mode="r")[rows]
     return kept
-
-
-def _fill(path: Path, make: Callable[[Rows], Samples], count: int) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_suffix(f".{os.getpid()}.part")
-    sample = make(np.arange(1))
-    made = np.lib.format.open_memmap(temporary, "w+", sample.dtype, (count, *sample.shape[1:]))
-    for start in range(0, count, CHUNK):
-        made[start : start + CHUNK] = make(np.arange(start, min(start + CHUNK, count)))
-    made.flush()
-    temporary.replace(path)
 
 
 def corrupted_stream(

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,10 +17,8 @@ from ctta.data.corruptions.clouds import POINTS
 from ctta.data.dataset import CLEAN, Data, DataSet
 from ctta.data.stream import Domain, Stream
 
-CLOUD_DOMAINS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"paper": CLOUD_NAMES, "all": CLOUD_NAMES, CLEAN: (CLEAN,)}
-)
-CloudDataSet = partial(DataSet, domains=CLOUD_DOMAINS, samples="clouds")
+DOMAINS = {"paper": CLOUD_NAMES, "all": CLOUD_NAMES, CLEAN: (CLEAN,)}
+CloudDataSet = partial(DataSet, domains=DOMAINS, samples="clouds")
 
 
 def cloud_stream(

@@ -318,7 +318,12 @@ def plan_corruption(
     folder of pictures and CIFAR-C from arrays. `frost` is a folder with the public frost photographs.
     """
     settings = _setting_problems(corruptions, severities, preset, seed, format)
-    files = [*_out_problems(source, out), *(_frost_problems(frost) if frost and "frost" in corruptions else ())]
+    files = list(_out_problems(source, out))
+    if frost and "frost" in corruptions:
+        try:
+            photographs(frost.absolute())
+        except InputError as error:
+            files.append(str(error))
     try:
         clean = read_clean_images(source)
     except InputError as error:
@@ -368,13 +373,6 @@ def _out_problems(source: Path, out: Path) -> Iterator[str]:
         yield f"{home} cannot be written to: change its permissions, or choose another folder."
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         yield f"{out} lies in {source}, where its images would be taken for clean ones: choose another folder."
-
-
-def _frost_problems(frost: Path) -> Iterator[str]:
-    try:
-        photographs(frost.absolute())
-    except InputError as error:
-        yield str(error)
 
 
 def _existing(path: Path) -> Path:

@@ -91,7 +91,7 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
         raise InputError(f"{path} is no folder of samples and no array ({' '.join(ARRAYS)}). Give one of these.")
     found = sorted(files_below(path, (*PICTURES, CLOUD)), key=natural)
     clouds = [name for name in found if Path(name).suffix.lower() == CLOUD]
-    pictures = [name for name in found if name not in set(clouds)]
+    pictures = [name for name in found if Path(name).suffix.lower() != CLOUD]
     if pictures and clouds:
         raise InputError(
             f"{path} holds {len(pictures)} images and {len(clouds)} point clouds (.npy). Separate them into folders."
@@ -101,7 +101,7 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
     title = path.resolve().name
     if clouds:
         shape = _common_shape(path, clouds, _cloud_shape, "Point clouds need one number of points: resample them.")
-        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: read_cloud(path / clouds[row]))
+        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: _cloud(np.load(path / clouds[row])))
     square = (size, size) if size else None
     shape = square or _common_shape(path, pictures, _image_shape, "Give the size that the model takes: --size 224.")
     return UnlabelledSamples(title, tuple(pictures), (3, *shape), lambda row: read_image(path / pictures[row], size))
@@ -122,12 +122,8 @@ def read_image(path: Path, size: int | None = None) -> Sample:
     return Fit(size, size)(read_picture(path, upright=True))
 
 
-def read_cloud(path: Path) -> Sample:
-    """Read float32 (P, 3)."""
-    return _cloud(np.load(path, allow_pickle=False))
-
-
 def _cloud(points: NDArray[Any]) -> Sample:
+    """Return float32 (P, 3) after checks."""
     if points.ndim != 2 or points.shape[1] != 3 or len(points) < SMALLEST or points.dtype.kind != "f":
         raise InputError(f"A point cloud must be floating point (P, 3). Got {points.dtype} {points.shape}.")
     if not np.isfinite(points).all():

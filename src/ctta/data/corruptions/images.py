@@ -5,9 +5,7 @@ Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corr
 There is one function per corruption, in `noise`, `blur`, `weather` and `digital`; the constants are data, in
 `constants`. A function takes a chunk of uint8 images (N, H, W, 3), one random generator per image, and its constants.
 It returns uint8 images of the same shape. Inside, values are in 0..255 and are truncated to uint8, as in the public
-sets.
-
-An image is bit for bit the same in every batch, on every worker and in every run, see `domain`.
+sets. Randomness is described in `domain`.
 
 Departures from the public generator:
 - Frost textures are drawn, see `frost`. The public photographs can be used too: name their folder.

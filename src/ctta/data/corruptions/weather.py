@@ -29,9 +29,7 @@ def snow(
     mix: float,
 ) -> Images:
     """Whiten the image, then add falling flakes and the same flakes turned by 180 degrees."""
-    noise = normal(generators, x.shape[1:3])
-    noise *= np.float32(std)
-    noise += np.float32(mean)
+    noise = np.float32(mean) + np.float32(std) * normal(generators, x.shape[1:3])
     layer = zoom(noise.transpose(1, 2, 0), factor).transpose(2, 0, 1)
     layer = np.where(layer < np.float32(threshold), np.float32(0), layer)
     flakes = np.floor(np.clip(layer, 0, 1) * 255)[..., None]
@@ -48,8 +46,7 @@ def frost(
 ) -> Images:
     """Blend the image with a random piece of a frost texture."""
     _, height, width, _ = x.shape
-    out = x.astype(np.float32)
-    out *= np.float32(weight)
+    out = np.float32(weight) * x.astype(np.float32)
     for i, generator in enumerate(generators):
         texture = _shrunk(textures[int(generator.integers(len(textures)))], shrink, height, width)
         top = generator.integers(texture.shape[0] - height)
@@ -75,9 +72,7 @@ def fog(x: Images, generators: Generators, strength: float, decay: float, smalle
     cloud = plasma(draws, side, decay)[:, :height, :width, None]
     top = x.max(axis=(1, 2, 3), keepdims=True).astype(np.float32)
     scale = top / (top + np.float32(255 * strength))
-    out = x + np.float32(255 * strength) * cloud.astype(np.float32)
-    out *= scale
-    return truncate(out)
+    return truncate(scale * (x + np.float32(255 * strength) * cloud.astype(np.float32)))
 
 
 def plasma(draws: NDArray[np.float64], side: int, decay: float) -> NDArray[np.float64]:

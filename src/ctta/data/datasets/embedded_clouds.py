@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from ctta.data.corrupted_clouds import CloudDataSet, cloud_stream
 from ctta.data.corruptions.clouds import POINTS, rotation_matrix
+from ctta.data.corruptions.warps import Points
 from ctta.data.dataset import Data
 from ctta.data.stream import Clouds, Labels, Stream
 
-Points: TypeAlias = NDArray[np.float64]  # (P, 3)
 Profile: TypeAlias = NDArray[np.float64]  # (S, 2): radius and height
 
 COUNT = 1200  # solids in the test set
