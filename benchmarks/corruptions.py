@@ -213,7 +213,7 @@ PLAIN: dict[str, Callable[..., Picture]] = {name: globals()[name] for name in PA
 
 def plain(images: NDArray[np.uint8], name: str) -> NDArray[np.uint8]:
     """The loop over images."""
-    constants, key = CONSTANTS[name]["cifar"][SEVERITY - 1], domain_key(name, SEVERITY, 0)
+    constants, key = CONSTANTS["cifar"][name][SEVERITY - 1], domain_key(name, SEVERITY, 0)
     return np.stack(
         [
             PLAIN[name](image, Generator(Philox(key=key, counter=[0, 0, 0, i])), *constants)

@@ -17,7 +17,7 @@ from torch import Tensor
 from benchmarks.timing import Action, medians
 from ctta.base.randomness import Randomness
 from ctta.core.teacher import stochastic_restore
-from ctta.models.cifar_resnet import cifar_resnet
+from ctta.models.cifar_resnet import CifarResNet
 
 RESTORE = 0.01
 EMA = 0.999
@@ -25,7 +25,7 @@ EMA = 0.999
 
 def resnet20_shapes() -> list[tuple[int, ...]]:
     """The shapes of our own model."""
-    return [tuple(parameter.shape) for parameter in cifar_resnet(20).parameters()]
+    return [tuple(parameter.shape) for parameter in CifarResNet(20).parameters()]
 
 
 def wrn_28_10_shapes() -> list[tuple[int, ...]]:

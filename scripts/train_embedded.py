@@ -33,7 +33,7 @@ from torch import Tensor
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn, update_bn
 
 from ctta import calibrate_gate
-from ctta.models.small_resnet import SmallResNet, small_resnet
+from ctta.models.small_resnet import SmallResNet
 
 ASSETS = Path(__file__).resolve().parents[1] / "src" / "ctta" / "assets"
 TEST_SET = ASSETS / "fashion_mnist_test.npz"
@@ -99,7 +99,7 @@ def train(images: Tensor, labels: Tensor, epochs: int, seed: int) -> SmallResNet
     """Train by SGD with Nesterov momentum, a short warm-up, then a cosine to zero."""
     torch.manual_seed(seed)
     generator = torch.Generator().manual_seed(seed)
-    model = small_resnet().to(memory_format=torch.channels_last)
+    model = SmallResNet().to(memory_format=torch.channels_last)
     pixels = images.float() / 255
     model.mean.fill_(pixels.mean())
     model.std.fill_(pixels.std())

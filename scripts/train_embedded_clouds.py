@@ -27,7 +27,7 @@ from ctta import calibrate_gate
 from ctta.base.randomness import Randomness
 from ctta.core.views import CloudViews
 from ctta.data.datasets.embedded_clouds import COUNT, SOLIDS, TEST_SEED, solids
-from ctta.models.small_pointnet import small_pointnet
+from ctta.models.small_pointnet import SmallPointNet
 
 WEIGHTS = Path(__file__).resolve().parents[1] / "src" / "ctta" / "assets" / "solids_pointnet.safetensors"
 TRAIN_SEED, GATE_SEED = 0, 2
@@ -50,7 +50,7 @@ def augment(x: Tensor, random: Randomness) -> Tensor:
 def train(x: Tensor, y: Tensor, epochs: int, seed: int) -> nn.Module:
     """Train by AdamW with one cycle of the learning rate."""
     torch.manual_seed(seed)
-    model = small_pointnet(len(SOLIDS))
+    model = SmallPointNet(len(SOLIDS))
     optimizer = torch.optim.AdamW(model.parameters(), weight_decay=WEIGHT_DECAY)
     steps = epochs * (len(x) // BATCH)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, PEAK_LR, total_steps=steps, cycle_momentum=False)

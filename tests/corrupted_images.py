@@ -19,7 +19,7 @@ def pictures(count=3, height=32, width=32, seed=0):
 
 
 def constants(name, severity, preset):
-    return CONSTANTS[name][preset][severity - 1]
+    return CONSTANTS[preset][name][severity - 1]
 
 
 def every(*names):

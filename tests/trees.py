@@ -38,6 +38,11 @@ def opened(path, dataset="image_folder", **changes):
     return open_stream(Data(**{"dataset": dataset, "path": str(path), "domains": ("fog",), "batch": 5} | changes))
 
 
+def picture_names(stream, position=0):
+    """Return the pictures of a domain that is not corrupted on the fly."""
+    return stream.domains[position].read.__self__.names
+
+
 def refusal(path, dataset="image_folder", **changes):
     with pytest.raises(InputError) as caught:
         list(opened(path, dataset, **changes))

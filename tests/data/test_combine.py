@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ctta.base.errors import ConfigError, InputError
-from ctta.data.combine import Blend, Reordered, both, known, long_tail, of_one_size, places, spread, take_turns
+from ctta.data.combine import blend, both, known, long_tail, of_one_size, places, reordered, spread, take_turns
 from ctta.data.dataset import DataSet
+from ctta.data.stream import Domain
 
 
 def test_dirichlet_shares_by_hand():
@@ -61,22 +62,13 @@ def test_places():
     assert list(places(9, 4)) == list(places(9, 4)) != list(places(9, 4, turn=1))
 
 
-class Shades:
-    """A domain whose sample i is an image of the grey value `base + i`."""
+def grey(name, severity, labels, base=0, corrupt=None):
+    """Return a domain whose sample i is an image of the grey value `base + i`."""
 
-    def __init__(self, name, severity, labels, base=0):
-        self.name, self.severity, self.labels, self.base = name, severity, np.array(labels), base
+    def read(rows):
+        return (base + rows).astype(np.uint8)[:, None, None, None].repeat(3, axis=3)
 
-    def __len__(self):
-        return len(self.labels)
-
-    def load(self, rows):
-        return (self.base + rows).astype(np.uint8)[:, None, None, None].repeat(3, axis=3), self.labels[rows]
-
-
-class Brighter(Shades):
-    def corrupt(self, samples, rows):
-        return samples + np.uint8(100)
+    return Domain(name, severity, np.array(labels), read, corrupt)
 
 
 def shades(domain, rows):
@@ -85,28 +77,31 @@ def shades(domain, rows):
 
 
 def test_reordered_and_blended_domains_by_hand():
-    one, two = Shades("a", 5, [0, 1, 2]), Shades("b", 3, [7, 8, 9], base=50)
-    turned = Reordered(one, np.array([2, 0]))
+    one, two = grey("a", 5, [0, 1, 2]), grey("b", 3, [7, 8, 9], base=50)
+    turned = reordered(one, np.array([2, 0]))
     assert (turned.name, turned.severity, len(turned), turned.labels.tolist()) == ("a", 5, 2, [2, 0])
     assert shades(turned, [1, 0, 1]) == ([0, 2, 0], [0, 2, 0])
-    blend = Blend("mixed", 5, (one, two), np.array([1, 0, 1, 0]), np.array([2, 1, 0, 0]))
-    assert blend.labels.tolist() == [9, 1, 7, 0]
-    assert shades(blend, range(4)) == ([52, 1, 50, 0], [9, 1, 7, 0])
-    assert shades(blend, [3, 2]) == ([0, 50], [0, 7])
+    mixture = blend("mixed", 5, (one, two), np.array([1, 0, 1, 0]), np.array([2, 1, 0, 0]))
+    assert mixture.labels.tolist() == [9, 1, 7, 0]
+    assert shades(mixture, range(4)) == ([52, 1, 50, 0], [9, 1, 7, 0])
+    assert shades(mixture, [3, 2]) == ([0, 50], [0, 7])
 
 
 def test_one_corruption_after_another_by_hand():
-    clean, noise = Shades("clean", 0, [4, 5]), Brighter("noise", 2, [4, 5])
+    clean, noise = (
+        grey("clean", 0, [4, 5]),
+        grey("noise", 2, [4, 5], corrupt=lambda samples, rows: samples + np.uint8(100)),
+    )
     dataset = DataSet("Stored", "", lambda data, pairs: None)
-    assert both(clean, Shades("fog", 0, [4, 5]), dataset) is clean
-    mixed = both(Shades("fog", 3, [4, 5]), noise, dataset)
+    assert both(clean, grey("fog", 0, [4, 5]), dataset) is clean
+    mixed = both(grey("fog", 3, [4, 5]), noise, dataset)
     assert (mixed.name, mixed.severity, len(mixed), mixed.labels.tolist()) == ("fog>noise", 5, 2, [4, 5])
     assert shades(mixed, [1]) == ([101], [5])
     with pytest.raises(ConfigError, match="those of Stored are stored"):
-        both(clean, Shades("fog", 1, [4, 5]), dataset)
+        both(clean, grey("fog", 1, [4, 5]), dataset)
 
 
 def test_unknown_labels_are_reported():
-    assert known(Shades("a", 5, [0, 1])).tolist() == [0, 1]
+    assert known(grey("a", 5, [0, 1])).tolist() == [0, 1]
     with pytest.raises(InputError, match="some samples of a have none"):
-        known(Shades("a", 5, [0, -1]))
+        known(grey("a", 5, [0, -1]))

@@ -59,4 +59,7 @@ def test_labels_by_wnid_or_by_position(tmp_path):
 def test_missing_and_empty_files(tmp_path):
     (tmp_path / "empty.png").touch()
     (tmp_path / "whole.png").write_bytes(b"x")
-    assert unusable(tmp_path, ("none.png", "empty.png", "whole.png")) == (["none.png"], ["empty.png"])
+    assert unusable(tmp_path, ("none.png", "empty.png", "whole.png")) == {
+        "Missing": ["none.png"],
+        "Empty": ["empty.png"],
+    }

@@ -17,7 +17,7 @@ from ctta.data.corruptions import corrupt
 from ctta.data.dataset import Data, DataSet
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import KINDS, PLAIN, Protocol
-from ctta.data.stream import Stream, to_tensor
+from ctta.data.stream import Domain, Stream, to_tensor
 from ctta.experiments import experiment as experiments
 from ctta.experiments.sections import override
 
@@ -27,20 +27,13 @@ ALL = [KINDS[kind].make(SETTINGS.get(kind, {})) for kind in KINDS]
 RANDOM = [KINDS[kind].make({"order": 4}) for kind in ("continual", "gradual", "recurring")]
 
 
-class Numbered:
-    """A domain whose sample i is an image of one grey value that tells domain and row."""
+def grey(place: int, name: str, severity: int, labels: list[int]) -> Domain:
+    """Return a domain whose sample i is an image of one grey value that tells domain and row."""
 
-    def __init__(self, place: int, name: str, severity: int, labels: list[int]) -> None:
-        self.place, self.name, self.severity, self.labels = place, name, severity, np.array(labels)
+    def read(rows):
+        return np.stack([np.full((1, 1, 3), 10 * place + row, np.uint8) for row in rows])
 
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def load(self, rows):
-        return np.stack([np.full((1, 1, 3), 10 * self.place + row, np.uint8) for row in rows]), self.labels[rows]
-
-    def corrupt(self, samples, rows):
-        return samples + np.uint8(100 * self.severity)
+    return Domain(name, severity, np.array(labels), read, lambda samples, rows: samples + np.uint8(100 * severity))
 
 
 LABELS = [2, 0, 1, 0, 2, 0]
@@ -50,7 +43,7 @@ NAMES = ("a", "b", "c")
 def numbered(holds: str = "clean", labels: list[int] = LABELS) -> DataSet:
     def opened(data, pairs):
         first = {name: number for number, name in enumerate(dict.fromkeys(name for name, _ in pairs))}
-        return Stream(tuple(Numbered(first[name], name, severity, labels) for name, severity in pairs), data.batch)
+        return Stream(tuple(grey(first[name], name, severity, labels) for name, severity in pairs), data.batch)
 
     return DataSet("Numbered", "", opened, needs_path=False, domains={"paper": NAMES}, holds=holds)
 
@@ -183,7 +176,8 @@ def test_segments_by_hand():
     stream = arrange("segments", shortest=1, longest=2, seed=3)
     assert sorted(shown(stream)) == [*range(6), *range(10, 16), *range(20, 26)]
     assert all(len(domain) in (2, 4) for domain in stream.domains)
-    assert arrange("segments", shortest=9, longest=9).domains[0].rows.tolist() == list(range(6))
+    whole = arrange("segments", shortest=9, longest=9)
+    assert shown(whole) == [10 * "abc".index(domain.name) + row for domain in whole.domains for row in range(6)]
 
 
 # What holds for all of them.

@@ -8,7 +8,7 @@ import torch
 
 from ctta.base.errors import ConfigError
 from ctta.data.corruptions import corrupt
-from ctta.data.stream import answer, to_tensor
+from ctta.data.stream import Domain, answer, to_tensor
 from small_stream import IMAGES, LABELS, make
 
 
@@ -34,6 +34,13 @@ def test_batches_domains_and_marks():
     expected = corrupt(IMAGES[10:20], "fog", severity=3, preset="cifar", seed=0, first=10)
     assert torch.equal((x * 255).round().to(torch.uint8).permute(0, 2, 3, 1), torch.from_numpy(expected))
     assert batches[4].y.tolist() == LABELS[10:20].tolist()
+
+
+def test_a_domain_gives_its_rows_in_any_order():
+    images = np.arange(4, dtype=np.uint8)[:, None, None, None].repeat(3, axis=3)
+    domain = Domain("fog", 5, np.array([3, 1, 2, 0]), images.__getitem__)
+    samples, labels = domain.load(np.array([2, 0]))
+    assert (len(domain), samples[:, 0, 0, 0].tolist(), labels.tolist()) == (4, [2, 0], [2, 3])
 
 
 def test_a_stream_is_the_same_each_time():

@@ -20,7 +20,7 @@ from ctta.models import MODELS
 from ctta.records.run_folder import RunFolder
 from ctta.report.reports import RunReport
 from runs import run
-from trees import truncate, write_classes
+from trees import picture_names, truncate, write_classes
 
 SPEC = {
     "data": {"domains": ["fog", "contrast"], "images": 40, "batch": 20},
@@ -170,7 +170,7 @@ def test_a_truncated_picture_is_found_in_what_is_read(tmp_path):
 def test_a_run_keeps_what_came_before_a_bad_picture(tmp_path):
     write_classes(tmp_path / "set", ("a", "b"), each=50, size=(32, 32))
     data = {"dataset": "image_folder", "path": str(tmp_path / "set"), "domains": ["clean"], "batch": 10, "size": 32}
-    bad = tmp_path / "set" / open_stream(Data(**data | {"domains": "clean"})).domains[0].samples.names[45]
+    bad = tmp_path / "set" / picture_names(open_stream(Data(**data | {"domains": "clean"})))[45]
     spec = SPEC | {"data": data, "methods": ["source"]}
     run(spec, tmp_path / "run", stop=0)
     bad.write_bytes(b"x" * bad.stat().st_size)  # of the same length, so it is still the same experiment

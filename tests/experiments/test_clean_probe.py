@@ -13,7 +13,7 @@ from torch import nn
 from ctta import TENT, InputError
 from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
-from ctta.data.stored import StoredDomain
+from ctta.data.stream import Domain
 from ctta.experiments import experiment as experiments
 from ctta.experiments.clean_probe import CleanSamples, Measure
 from ctta.records.run_folder import RunFolder
@@ -57,7 +57,7 @@ class ByBrightness(nn.Module):
 def test_counts_by_hand():
     images = np.zeros((6, 4, 4, 3), np.uint8)
     images[3:] = 255
-    domain = StoredDomain("clean", 0, images, np.array([0, 0, 1, 1, 1, 0]))  # rows 2 and 5 are predicted wrongly
+    domain = Domain("clean", 0, np.array([0, 0, 1, 1, 1, 0]), images.__getitem__)  # rows 2 and 5 are predicted wrongly
     whole = CleanSamples(domain, (np.array([0, 2, 4]), np.array([1, 3, 5])))
     assert whole.ask(TENT(ByBrightness())) == (6, 2, 2)
     assert CleanSamples(domain, (np.array([0, 1]),)).ask(TENT(ByBrightness())) == (2, 0, 0)

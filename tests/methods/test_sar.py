@@ -10,7 +10,7 @@ from torch import nn
 
 from ctta import SAR, ModelError, Normalized
 from ctta.methods.sar import ascent, moving_average
-from ctta.models.resnet import resnet18
+from ctta.models import MODELS
 from ctta.testing.networks import CLASSES, make_batch, make_network
 from plain import make_decisive, norm_weights, with_batch_statistics
 
@@ -139,7 +139,7 @@ def learned_names(adapter):
 
 
 def test_the_last_stage_is_frozen_by_its_path(caplog):
-    model = Normalized(resnet18(), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
+    model = Normalized(MODELS["resnet18"].build(), (0.5, 0.5, 0.5), (0.2, 0.2, 0.2))
     with caplog.at_level("INFO", "ctta"):
         adapter = SAR(model, preset="imagenet")
     assert "do not learn: layer4" in caplog.text
@@ -152,7 +152,7 @@ def test_the_last_stage_is_frozen_by_its_path(caplog):
 
 
 def test_the_list_follows_the_preset_that_the_input_asks_for():
-    adapter = SAR(resnet18(), classes=1000)
+    adapter = SAR(MODELS["resnet18"].build(), classes=1000)
     assert any("layer4" in name for name in learned_names(adapter))
     adapter(torch.rand(2, 3, 80, 80))
     assert adapter.preset == "imagenet"

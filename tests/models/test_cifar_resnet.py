@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ctta.models.cifar_resnet import cifar_resnet
+from ctta.models.cifar_resnet import CifarResNet
 
 
 def test_shortcut_without_weights_keeps_the_channels_in_the_middle() -> None:
-    shortcut = cifar_resnet(20).get_submodule("layer2.0.downsample")
+    shortcut = CifarResNet(20).get_submodule("layer2.0.downsample")
     x = torch.rand(1, 16, 4, 4)
     out = shortcut(x)
     assert torch.equal(out[:, 8:24], x[:, :, ::2, ::2])

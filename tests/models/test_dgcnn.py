@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import ctta
 from ctta import models
-from ctta.models.dgcnn import DGCNN, dgcnn, edge_moments, edge_terms, largest_places, neighbours
+from ctta.models.dgcnn import DGCNN, edge_moments, edge_terms, largest_places, neighbours
 from ctta.training.learner import train
 from ctta.training.recipe import make
 
@@ -180,7 +180,7 @@ def test_equal_points_and_dead_channels_stay_finite() -> None:
 
 
 def test_state_dict_is_the_authors() -> None:
-    model = dgcnn()
+    model = DGCNN()
     state = model.state_dict()
     assert sum(parameter.numel() for parameter in model.parameters()) == 1_809_576  # "1.8 M" where it is published
     expected = {
@@ -205,7 +205,7 @@ def test_state_dict_is_the_authors() -> None:
 
 
 def test_copies_share_nothing_with_the_original() -> None:
-    model = dgcnn(5)
+    model = DGCNN(5)
     twin = copy.deepcopy(model)
     nn.init.zeros_(twin.bn1.weight)
     assert twin.get_parameter("conv1.1.weight").abs().sum() == 0

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from safetensors import safe_open
 from torch import nn
 
-from ctta.models.small_resnet import SmallResNet, small_resnet
+from ctta.models.small_resnet import SmallResNet
 
 ASSETS = Path(str(files("ctta") / "assets"))
 WEIGHTS = ASSETS / "fashion_resnet.safetensors"
@@ -28,7 +28,7 @@ def metadata() -> dict[str, str]:
 def model() -> SmallResNet:
     with safe_open(WEIGHTS, "pt") as file:
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118, not a dict
-    model = small_resnet()
+    model = SmallResNet()
     model.load_state_dict(state, strict=True)
     return model.eval()
 
@@ -49,11 +49,11 @@ def error(model: nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
 
 @pytest.mark.parametrize("num_classes", [10, 7])
 def test_shapes(num_classes: int) -> None:
-    assert small_resnet(num_classes)(torch.rand(4, 3, 32, 32)).shape == (4, num_classes)
+    assert SmallResNet(num_classes)(torch.rand(4, 3, 32, 32)).shape == (4, num_classes)
 
 
 def test_normalisation_layers_are_batchnorm_and_nothing_drops_out() -> None:
-    kinds = {type(module) for module in small_resnet().modules()}
+    kinds = {type(module) for module in SmallResNet().modules()}
     assert nn.BatchNorm2d in kinds
     assert not any("Dropout" in kind.__name__ for kind in kinds)
 
@@ -77,7 +77,7 @@ def test_mean_and_std_travel_with_the_weights(model: SmallResNet) -> None:
 
 
 def test_normalisation_is_inside() -> None:
-    model = small_resnet().eval()
+    model = SmallResNet().eval()
     x = torch.rand(2, 3, 32, 32)
     expected = model((x - 0.2) / 0.3)
     model.mean.fill_(0.2)
@@ -100,7 +100,7 @@ def test_corruption_hurts_and_batch_statistics_help(
     x, y = first_2000
     means = x.mean((2, 3), keepdim=True)
     faint = means + 0.15 * (x - means)
-    by_batch = small_resnet()
+    by_batch = SmallResNet()
     by_batch.load_state_dict(model.state_dict())
     source = error(model, faint, y)
     assert source > 25

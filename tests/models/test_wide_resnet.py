@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from ctta.models.wide_resnet import wide_resnet
+from ctta.models.wide_resnet import WideResNet
 
 
 def test_layers_and_widths() -> None:
     with torch.device("meta"):
-        model = wide_resnet(16, 4, 7)
+        model = WideResNet(16, 4, 7)
     convolutions = [module for module in model.modules() if isinstance(module, nn.Conv2d)]
     shortcuts = [module for name, module in model.named_modules() if name.endswith("convShortcut")]
     assert len(convolutions) - len(shortcuts) + 1 == 14  # 6n + 4 layers, three of them the shortcuts of the stages
@@ -19,7 +19,7 @@ def test_layers_and_widths() -> None:
 
 
 def test_a_shortcut_without_convolution_adds_the_input() -> None:
-    block = wide_resnet(16, 1).block1.layer[1].eval()
+    block = WideResNet(16, 1).block1.layer[1].eval()
     nn.init.zeros_(block.conv2.weight)
     x = torch.randn(2, 16, 4, 4)
     assert torch.equal(block(x), x)

@@ -5,9 +5,8 @@ Nothing is copied: a domain loads any of its rows in any order, and a combinator
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -15,9 +14,8 @@ from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, InputError
 from ctta.data.corruptions.clouds import POINTS
-from ctta.data.dataset import Data, DataSet
-from ctta.data.pictures import Images
-from ctta.data.stream import Clouds, Domain, Labels, Rows, Stream
+from ctta.data.dataset import DataSet
+from ctta.data.stream import Domain, Labels, Rows, Samples
 
 
 def places(count: int, order: int | None, turn: int = 0) -> Sequence[int]:
@@ -56,121 +54,45 @@ def take_turns(
         yield last, start, done[last]
 
 
-@dataclass(frozen=True)
-class Reordered:
-    """Some samples of a domain, in another order."""
-
-    domain: Domain
-    rows: Rows
-
-    @property
-    def name(self) -> str:
-        return self.domain.name
-
-    @property
-    def severity(self) -> int:
-        return self.domain.severity
-
-    @property
-    def labels(self) -> Labels:
-        return self.domain.labels[self.rows]
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        return self.domain.load(self.rows[rows])
+def reordered(domain: Domain, rows: Rows) -> Domain:
+    """Return some samples of a domain, in another order."""
+    return Domain(domain.name, domain.severity, domain.labels[rows], lambda chosen: domain.read(rows[chosen]))
 
 
-def reordered(dataset: DataSet, data: Data, rows: Callable[[Domain, int], Rows]) -> Stream:
-    """Open the data with the rows that are given per domain and its position."""
-    stream = dataset.open(data, dataset.pairs(data))
-    domains = (Reordered(domain, rows(domain, place)) for place, domain in enumerate(stream.domains))
-    return replace(stream, domains=tuple(domains))
+def blend(name: str, severity: int, parts: Sequence[Domain], which: NDArray[np.int64], rows: Rows) -> Domain:
+    """Return samples of several domains in one order, each given by its part and its row there.
 
+    Point clouds get one size.
+    """
 
-@dataclass(frozen=True)
-class Blend:
-    """Samples of several domains in one order; point clouds get one size."""
+    def read(chosen: Rows) -> Samples:
+        here = which[chosen]
+        found: list[NDArray[Any]] = [
+            of_one_size(parts[part].read(rows[chosen[here == part]])) for part in np.unique(here)
+        ]
+        by_part = np.argsort(here, kind="stable")
+        return np.concatenate(found)[np.argsort(by_part)]
 
-    name: str
-    severity: int
-    parts: tuple[Domain, ...]
-    which: NDArray[np.int64]  # the part of each sample
-    rows: Rows  # and its row there
-
-    @property
-    def labels(self) -> Labels:
-        labels = np.empty(len(self), np.int64)
-        for part, here in self._by_part(np.arange(len(self))):
-            labels[here] = part.labels[self.rows[here]]
-        return labels
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        loaded = [(here, *part.load(self.rows[rows[here]])) for part, here in self._by_part(rows)]
-        back = np.argsort(np.concatenate([here for here, _, _ in loaded]))
-        samples = np.concatenate([of_one_size(found) for _, found, _ in loaded])
-        return samples[back], np.concatenate([labels for _, _, labels in loaded])[back]
-
-    def _by_part(self, rows: Rows) -> Iterator[tuple[Domain, NDArray[np.int64]]]:
-        """Yield each part that occurs in these rows, and where."""
-        which = self.which[rows]
-        for part in np.unique(which):
-            yield self.parts[part], np.flatnonzero(which == part)
-
-
-@typing.runtime_checkable
-class Corrupting(Domain, typing.Protocol):
-    """A domain that is made on the fly, and can corrupt other samples as its own."""
-
-    def corrupt(self, samples: Images | Clouds, rows: Rows) -> Images | Clouds:
-        """Corrupt other samples as if they were the ones in these rows."""
-        ...
-
-
-@dataclass(frozen=True)
-class Both:
-    """The samples of one domain, corrupted by another."""
-
-    first: Domain
-    second: Corrupting
-
-    @property
-    def name(self) -> str:
-        return f"{self.first.name}>{self.second.name}"
-
-    @property
-    def severity(self) -> int:
-        return self.first.severity + self.second.severity
-
-    @property
-    def labels(self) -> Labels:
-        return self.first.labels
-
-    def __len__(self) -> int:
-        return len(self.first)
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        samples, labels = self.first.load(rows)
-        return self.second.corrupt(samples, rows), labels
+    starts = np.cumsum([0, *(len(part) for part in parts)])
+    labels = np.concatenate([part.labels for part in parts])[starts[which] + rows]
+    return Domain(name, severity, labels, read)
 
 
 def both(first: Domain, second: Domain, dataset: DataSet) -> Domain:
-    """Apply one corruption after another, if the data set is corrupted on the fly."""
+    """Return the samples of one domain, corrupted by another, if the data set is corrupted on the fly."""
     if not second.severity:
         return first
-    if not isinstance(second, Corrupting):
+    corrupt = second.corrupt
+    if corrupt is None:
         raise ConfigError(
             f"drift corrupts clean samples, and those of {dataset.title} are stored. Use a data set that is corrupted "
             "on the fly."
         )
-    return Both(first, second)
+    name, severity = f"{first.name}>{second.name}", first.severity + second.severity
+    return Domain(name, severity, first.labels, lambda rows: corrupt(first.read(rows), rows))
 
 
-def of_one_size(samples: Images | Clouds) -> Images | Clouds:
+def of_one_size(samples: Samples) -> Samples:
     """Give point clouds 1024 points: evenly chosen, some twice if there are fewer. Images stay as they are."""
     if samples.ndim != 3 or samples.shape[1] == POINTS:
         return samples

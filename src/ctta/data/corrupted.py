@@ -9,73 +9,75 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
 from ctta.data.corruptions import corrupt
 from ctta.data.corruptions.constants import preset_for
-from ctta.data.dataset import Data
+from ctta.data.dataset import CLEAN, Data
 from ctta.data.pictures import Images, Pictures, through_jpeg
-from ctta.data.stored import SampleRows, StoredDomain
-from ctta.data.stream import AHEAD, Labels, Rows, Stream
+from ctta.data.stream import AHEAD, Domain, Labels, Rows, Samples, Stream
 
 CHUNK = 500  # samples that are corrupted at a time while a cache is filled
 FILLING = Lock()  # batches that are loaded ahead may need the same file
 
 
-@dataclass(frozen=True)
-class CorruptedDomain:
-    """One corruption at one severity of clean samples."""
+def corrupted_domains(
+    pairs: Sequence[tuple[str, int]],
+    clean: Domain,
+    read: Callable[[Rows], Samples],
+    apply: Callable[..., Samples],
+    data: Data,
+    first: int,
+    settings: str,
+    fingerprint: str,
+) -> tuple[Domain, ...]:
+    """Return a domain per (corruption, severity): `clean` at severity 0, otherwise what `apply` makes of read samples.
 
-    name: str
-    severity: int
-    samples: SampleRows
-    labels: Labels
-    apply: Callable[..., NDArray[Any]]  # (samples, name, severity=..., first=...) to corrupted samples
-    first: int  # the number of the first sample in the data set
-    cache: Path | None
-    settings: str  # those of `apply`, for the name of the cached file
-    fingerprint: str  # of the samples, so that several data sets can share a cache
+    `apply` takes samples, name, `severity` and `first`, the numbers of the samples in the data set, which begin with
+    the argument `first`. `settings` are those of `apply`, and `fingerprint` identifies the samples, so that several
+    data sets can share a cache.
+    """
+    count = len(clean)
+    which = f"{first}-{count}" if first else str(count)
 
-    def __len__(self) -> int:
-        return len(self.labels)
+    def domain(name: str, severity: int) -> Domain:
+        if not severity:
+            return replace(clean, name=name)
 
-    def load(self, rows: Rows) -> tuple[NDArray[Any], Labels]:
-        made = self._make(rows) if self.cache is None else np.load(self._cached(self.cache), mmap_mode="r")[rows]
-        return made, self.labels[rows]
+        def corrupt(samples: Samples, rows: Rows) -> Samples:
+            return apply(samples, name, severity=severity, first=first + rows)
 
-    def corrupt(self, samples: NDArray[Any], rows: Rows) -> NDArray[Any]:
-        """Corrupt other samples as if they were the ones in these rows."""
-        return self.apply(samples, self.name, severity=self.severity, first=self.first + rows)
+        def make(rows: Rows) -> Samples:
+            return corrupt(read(rows), rows)
 
-    def _make(self, rows: Rows) -> NDArray[Any]:
-        return self.corrupt(self.samples[rows], rows)
+        path = Path(data.cache or "") / f"{name}-{severity}-{settings}-{which}-{fingerprint}.npy"
+        made = partial(_cached, path, make, count) if data.cache else make
+        return Domain(name, severity, clean.labels, made, corrupt)
 
-    def _cached(self, folder: Path) -> Path:
-        """Return the file with the whole domain; write it if it does not exist."""
-        which = f"{self.first}-{len(self)}" if self.first else str(len(self))
-        path = folder / f"{self.name}-{self.severity}-{self.settings}-{which}-{self.fingerprint}.npy"
-        with FILLING:
-            if not path.exists():
-                self._fill(path)
-        return path
+    return tuple(domain(name, severity) for name, severity in pairs)
 
-    def _fill(self, path: Path) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = path.with_suffix(f".{os.getpid()}.part")
-        sample = self._make(np.arange(1))
-        made = np.lib.format.open_memmap(temporary, "w+", sample.dtype, (len(self), *sample.shape[1:]))
-        for start in range(0, len(self), CHUNK):
-            made[start : start + CHUNK] = self._make(np.arange(start, min(start + CHUNK, len(self))))
-        made.flush()
-        temporary.replace(path)
+
+def _cached(path: Path, make: Callable[[Rows], Samples], count: int, rows: Rows) -> Samples:
+    """Read these rows from the file with the whole domain; write it if it does not exist."""
+    with FILLING:
+        if not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            temporary = path.with_suffix(f".{os.getpid()}.part")
+            sample = make(np.arange(1))
+            made = np.lib.format.open_memmap(temporary, "w+", sample.dtype, (count, *sample.shape[1:]))
+            for start in range(0, count, CHUNK):
+                made[start : start + CHUNK] = make(np.arange(start, min(start + CHUNK, count)))
+            made.flush()
+            temporary.replace(path)
+    kept: Samples = np.load(path, mmap_mode="r")[rows]
+    return kept
 
 
 def corrupted_stream(
@@ -99,15 +101,11 @@ def corrupted_stream(
     else:
         rows = data.rows(len(images))
         first, images, labels = rows.start, images[rows], labels[rows]
+    read = images.__getitem__
     apply = partial(_corrupt_images, preset=preset, jpeg=jpeg, seed=data.seed)
     settings = f"{preset}{'-jpeg' * jpeg}-seed{data.seed}"
-    cache = Path(data.cache) if data.cache else None
-    made = tuple(
-        CorruptedDomain(name, severity, images, labels, apply, first, cache, settings, fingerprint)
-        if severity
-        else StoredDomain(name, severity, images, labels)
-        for name, severity in domains
-    )
+    clean = Domain(CLEAN, 0, labels, read)
+    made = corrupted_domains(domains, clean, read, apply, data, first, settings, fingerprint)
     return Stream(made, data.batch, tuple(classes), fingerprint=fingerprint, ahead=ahead)
 
 

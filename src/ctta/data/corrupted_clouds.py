@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.data.corrupted import CorruptedDomain
+from ctta.data.corrupted import corrupted_domains
 from ctta.data.corruptions import CLOUD_NAMES, corrupt_clouds
 from ctta.data.corruptions.clouds import POINTS
-from ctta.data.dataset import CLEAN, Data
-from ctta.data.stored import StoredDomain
-from ctta.data.stream import Stream
+from ctta.data.dataset import CLEAN, Data, DataSet
+from ctta.data.stream import Domain, Stream
 
-CLOUD_DOMAINS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"paper": CLOUD_NAMES, "all": CLOUD_NAMES, CLEAN: (CLEAN,)}
-)
+DOMAINS = {"paper": CLOUD_NAMES, "all": CLOUD_NAMES, CLEAN: (CLEAN,)}
+CloudDataSet = partial(DataSet, domains=DOMAINS, samples="clouds")
 
 
 def cloud_stream(
@@ -38,13 +34,8 @@ def cloud_stream(
     kept, named = clouds[rows].astype(np.float32), labels.reshape(-1)[rows].astype(np.int64)
     fingerprint = hashlib.sha256(kept.tobytes() + named.tobytes()).hexdigest()[:16]
     apply, settings = partial(corrupt_clouds, seed=data.seed), f"seed{data.seed}"
-    cache = Path(data.cache) if data.cache else None
-    made = tuple(
-        CorruptedDomain(name, severity, kept, named, apply, rows.start, cache, settings, fingerprint)
-        if severity
-        else StoredDomain(name, severity, kept[:, :POINTS], named)
-        for name, severity in domains
-    )
+    clean = Domain(CLEAN, 0, named, kept[:, :POINTS].__getitem__)
+    made = corrupted_domains(domains, clean, kept.__getitem__, apply, data, rows.start, settings, fingerprint)
     return Stream(made, data.batch, tuple(classes), fingerprint=fingerprint)
 
 

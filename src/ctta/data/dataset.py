@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Literal
 
 from ctta.base.config import Config, setting
@@ -19,7 +18,6 @@ from ctta.data.stream import Stream
 
 CLEAN = "clean"
 SPECIAL = ("preprocessing", "size", "list", "labels", "jpeg")  # settings of some data sets only
-IMAGE_DOMAINS: Mapping[str, tuple[str, ...]] = MappingProxyType({**GROUPS, CLEAN: (CLEAN,)})
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,8 @@ class DataSet:
     about: str  # what the path is, in a few words and a point
     open: Callable[[Data, tuple[tuple[str, int], ...]], Stream]  # settings, (domain, severity) in order
     needs_path: bool = True
-    domains: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: IMAGE_DOMAINS)  # named lists of domains
+    # Named lists of domains.
+    domains: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: {**GROUPS, CLEAN: (CLEAN,)})
     # Clean samples, corrupted on the fly; stored corrupted ones; or a natural shift, which has no severity.
     holds: Literal["clean", "corrupted", "natural"] = "clean"
     preprocessing: str | None = None  # the default for pictures

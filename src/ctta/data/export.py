@@ -36,7 +36,7 @@ from ctta.data.corruptions.constants import GROUPS, NAMES, PRESETS, preset_for
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
 from ctta.data.corruptions.frost import photographs
 from ctta.data.corruptions.images import SMALLEST, corrupt
-from ctta.data.pictures import CROP, RESIZE, Images, Picture, Pictures, centre_crop, resize_shorter, to_jpeg
+from ctta.data.pictures import CONVENTIONS, CROP, RESIZE, Images, Picture, Pictures, to_jpeg
 
 
 def parse_corruptions(text: str) -> tuple[str, ...]:
@@ -148,7 +148,7 @@ class Export(ABC):
         image: Picture = self.clean.images[np.array([row])][0]
         if not self.crops or image.shape[:2] == (CROP, CROP):
             return image
-        return centre_crop(resize_shorter(image, RESIZE), CROP)
+        return CONVENTIONS["resize256"](image)
 
     def record_path(self, corruption: str) -> Path:
         return self.out / ".progress" / f"{corruption}.json"
@@ -318,7 +318,12 @@ def plan_corruption(
     folder of pictures and CIFAR-C from arrays. `frost` is a folder with the public frost photographs.
     """
     settings = _setting_problems(corruptions, severities, preset, seed, format)
-    files = [*_out_problems(source, out), *(_frost_problems(frost) if frost and "frost" in corruptions else ())]
+    files = list(_out_problems(source, out))
+    if frost and "frost" in corruptions:
+        try:
+            photographs(frost.absolute())
+        except InputError as error:
+            files.append(str(error))
     try:
         clean = read_clean_images(source)
     except InputError as error:
@@ -368,13 +373,6 @@ def _out_problems(source: Path, out: Path) -> Iterator[str]:
         yield f"{home} cannot be written to: change its permissions, or choose another folder."
     if source.is_dir() and out.resolve().is_relative_to(source.resolve()):
         yield f"{out} lies in {source}, where its images would be taken for clean ones: choose another folder."
-
-
-def _frost_problems(frost: Path) -> Iterator[str]:
-    try:
-        photographs(frost.absolute())
-    except InputError as error:
-        yield str(error)
 
 
 def _existing(path: Path) -> Path:

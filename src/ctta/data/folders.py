@@ -80,16 +80,21 @@ def labels_of(names: Sequence[str], indices: Mapping[str, int], where: Path) -> 
     return np.array([indices[name.partition("/")[0]] for name in names], np.int64)
 
 
-def unusable(root: Path, names: Iterable[str]) -> tuple[list[str], list[str]]:
+def unusable(root: Path, names: Iterable[str]) -> dict[str, list[str]]:
     """Return which files are missing, and which are empty."""
-    missing, empty = [], []
+    kinds: dict[str, list[str]] = {"Missing": [], "Empty": []}
     for name in names:
         try:
             if not (root / name).stat().st_size:
-                empty.append(name)
+                kinds["Empty"].append(name)
         except OSError:
-            missing.append(name)
-    return missing, empty
+            kinds["Missing"].append(name)
+    return kinds
+
+
+def listed(kinds: Mapping[str, list[str]]) -> str:
+    """Return a sentence per kind of problem; empty if there is none."""
+    return " ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)
 
 
 def found_in(root: Path) -> str:

@@ -1,15 +1,4 @@
-"""Protocols: the order in which a stream presents its data. To add one: write its class and add its line to KINDS.
-
-    continual         the domains one after the other, in a given or a random order
-    gradual           in every domain, severity rises and falls: 1-2-3-4-5-4-3-2-1
-    mixed             every batch holds samples of all domains
-    sorted            within a domain, one class after the other
-    dirichlet         within a domain, classes come in bursts
-    label_shift       in every domain, other classes are rare
-    recurring         the whole sequence of domains, repeated
-    drift             from domain to domain, one corruption fades out while the next one fades in
-    clean_intervals   clean samples between the domains
-    segments          the domains in alternation, in segments of random length
+"""Protocols: the order in which a stream presents its data. To add one: write its class and add it to ALL.
 
 Every draw is a function of the protocol's own seed and of the domain's position, so a stream is the same each time and
 can start at any batch.
@@ -18,7 +7,7 @@ can start at any batch.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from types import MappingProxyType
@@ -29,7 +18,7 @@ import numpy as np
 from ctta.base.config import Config, setting
 from ctta.base.errors import nearest
 from ctta.base.fileio import some
-from ctta.data.combine import Blend, Reordered, both, known, long_tail, places, reordered, spread, take_turns
+from ctta.data.combine import blend, both, known, long_tail, places, reordered, spread, take_turns
 from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import CLEAN, Data, DataSet
 from ctta.data.stream import Domain, Rows, Stream
@@ -122,7 +111,14 @@ class Mixed(Protocol):
         which = np.repeat(np.arange(len(sizes)), sizes)[order]
         rows = np.concatenate([np.arange(size) for size in sizes])[order]
         severity = max(domain.severity for domain in stream.domains)
-        return replace(stream, domains=(Blend("mixed", severity, stream.domains, which, rows),))
+        return replace(stream, domains=(blend("mixed", severity, stream.domains, which, rows),))
+
+
+def _reordered(dataset: DataSet, data: Data, rows: Callable[[Domain, int], Rows]) -> Stream:
+    """Open the data with the rows that are given per domain and its position."""
+    stream = dataset.open(data, dataset.pairs(data))
+    domains = (reordered(domain, rows(domain, place)) for place, domain in enumerate(stream.domains))
+    return replace(stream, domains=tuple(domains))
 
 
 @dataclass(frozen=True)
@@ -132,7 +128,7 @@ class Sorted(Protocol):
     kind: Literal["sorted"] = setting("sorted", "This protocol.")
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        return reordered(dataset, data, lambda domain, _: np.argsort(known(domain), kind="stable"))
+        return _reordered(dataset, data, lambda domain, _: np.argsort(known(domain), kind="stable"))
 
 
 @dataclass(frozen=True)
@@ -148,7 +144,7 @@ class Dirichlet(Protocol):
     seed: int = setting(0, "Seed of the distribution and the order.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        return reordered(dataset, data, self._bursts)
+        return _reordered(dataset, data, self._bursts)
 
     def _bursts(self, domain: Domain, place: int) -> Rows:
         generator, classes = np.random.default_rng((self.seed, place)), len(np.unique(known(domain)))
@@ -169,7 +165,7 @@ class LabelShift(Protocol):
     seed: int = setting(0, "Seed of the ranks and of the samples that are kept.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
-        return reordered(dataset, data, self._shifted)
+        return _reordered(dataset, data, self._shifted)
 
     def _shifted(self, domain: Domain, place: int) -> Rows:
         generator = np.random.default_rng((self.seed, place))
@@ -223,7 +219,7 @@ class Drift(Protocol):
         for place, (one, other) in enumerate(changes):
             parts = tuple(steps[place * (top + 1) : (place + 1) * (top + 1)])
             rows = np.arange(len(parts[0]))
-            made.append(Blend(f"{one}>{other}", top, parts, rows * (top + 1) // len(rows), rows))
+            made.append(blend(f"{one}>{other}", top, parts, rows * (top + 1) // len(rows), rows))
         return replace(stream, domains=tuple(made))
 
     def problems(self, dataset: DataSet, data: Data) -> list[str]:
@@ -280,7 +276,7 @@ class Segments(Protocol):
         for which, start, stop in turns:
             domain = stream.domains[which]
             end = min(stop * data.batch, len(domain))
-            made.append(Reordered(domain, np.arange(start * data.batch, end)))
+            made.append(reordered(domain, np.arange(start * data.batch, end)))
         return replace(stream, domains=tuple(made))
 
     def problems(self, dataset: DataSet, data: Data) -> list[str]:
@@ -289,18 +285,6 @@ class Segments(Protocol):
         return [f"shortest must not be more than longest. Got {self.shortest} and {self.longest}."]
 
 
-KINDS: Mapping[str, type[Protocol]] = MappingProxyType(
-    {
-        "continual": Continual,
-        "gradual": Gradual,
-        "mixed": Mixed,
-        "sorted": Sorted,
-        "dirichlet": Dirichlet,
-        "label_shift": LabelShift,
-        "recurring": Recurring,
-        "drift": Drift,
-        "clean_intervals": CleanIntervals,
-        "segments": Segments,
-    }
-)
+ALL = (Continual, Gradual, Mixed, Sorted, Dirichlet, LabelShift, Recurring, Drift, CleanIntervals, Segments)
+KINDS: Mapping[str, type[Protocol]] = MappingProxyType({protocol().kind: protocol for protocol in ALL})
 PLAIN = Continual()

@@ -1,45 +1,19 @@
-"""Domains whose samples are stored as the stream gives them, and the .npy files of public data sets."""
+"""The .npy files of public data sets."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
 from ctta.base.fileio import reading, some
-from ctta.data.stream import Labels, Rows
 
 ENDS = 2**14  # bytes at both ends of a file that identify it: all files of a public set have the same length
 SHOWN = 20  # files that a message lists
-
-
-class SampleRows(Protocol):
-    """Samples by row: an array, or picture files that are read when they are needed."""
-
-    def __len__(self) -> int: ...
-
-    def __getitem__(self, rows: Rows, /) -> NDArray[Any]: ...
-
-
-@dataclass(frozen=True)
-class StoredDomain:
-    """Stored samples and their labels."""
-
-    name: str
-    severity: int
-    samples: SampleRows
-    labels: Labels
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def load(self, rows: Rows) -> tuple[NDArray[Any], Labels]:
-        return self.samples[rows], self.labels[rows]
 
 
 def map_arrays(folder: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[Any]], list[str]]:

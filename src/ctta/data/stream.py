@@ -6,9 +6,9 @@ loading those before it. Only one batch is in memory, plus the few that are load
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -19,9 +19,10 @@ from ctta.base.errors import ConfigError
 from ctta.base.prefetch import ahead
 from ctta.data.pictures import Images
 
-Clouds = NDArray[np.float32]  # (N, P, 3)
-Labels = NDArray[np.int64]  # (N,)
-Rows = NDArray[np.int64]  # which samples of a domain
+Clouds: TypeAlias = NDArray[np.float32]  # (N, P, 3)
+Samples: TypeAlias = Images | Clouds
+Labels: TypeAlias = NDArray[np.int64]  # (N,)
+Rows: TypeAlias = NDArray[np.int64]  # which samples of a domain
 AHEAD = 2  # batches of pictures that are loaded while one is in use
 
 
@@ -52,23 +53,23 @@ def answer(logits: Tensor, scored: tuple[int, ...] = ()) -> Tensor:
     return which[logits[:, which].argmax(1)]
 
 
-class Domain(Protocol):
+@dataclass(frozen=True)
+class Domain:
     """One segment of the stream."""
 
-    @property
-    def name(self) -> str: ...
+    name: str
+    severity: int
+    labels: Labels
+    read: Callable[[Rows], Samples]  # samples in any order; one does not depend on which others are read
+    # If the domain is made on the fly: corrupts other samples as if they were the ones in these rows.
+    corrupt: Callable[[Samples, Rows], Samples] | None = None
 
-    @property
-    def severity(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self.labels)
 
-    @property
-    def labels(self) -> Labels: ...
-
-    def __len__(self) -> int: ...
-
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        """Return these samples in this order; a sample does not depend on which others are loaded."""
-        ...
+    def load(self, rows: Rows) -> tuple[Samples, Labels]:
+        """Return these samples and their labels, in this order."""
+        return self.read(rows), self.labels[rows]
 
 
 @dataclass(frozen=True)
@@ -126,7 +127,7 @@ class Stream:
             yield from ((position, number, step + number) for number in range(max(0, start - step), count))
             step += count
 
-    def _load(self, place: tuple[int, int, int]) -> tuple[Images | Clouds, Labels]:
+    def _load(self, place: tuple[int, int, int]) -> tuple[Samples, Labels]:
         position, number, _ = place
         domain = self.domains[position]
         end = min((number + 1) * self.batch, len(domain))
@@ -136,7 +137,7 @@ class Stream:
         return -(-len(domain) // self.batch)
 
 
-def to_tensor(samples: Images | Clouds) -> Tensor:
+def to_tensor(samples: Samples) -> Tensor:
     """Convert uint8 images (N, H, W, 3) to float32 (N, 3, H, W) in [0, 1], and point clouds to float32."""
     made = torch.from_numpy(np.array(samples))
     if samples.dtype != np.uint8:

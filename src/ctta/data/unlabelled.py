@@ -18,12 +18,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from ctta.base.errors import InputError
-from ctta.data.pictures import PICTURES, Fit, Images, files_below, read_picture
-from ctta.data.stream import Batch, Clouds, Labels, Rows, Stream
+from ctta.data.pictures import PICTURES, Fit, files_below, read_picture
+from ctta.data.stream import AHEAD, Batch, Domain, Labels, Rows, Samples, Stream
 
 CLOUD = ".npy"
 ARRAYS = (".npz", ".npy")
-AHEAD = 2  # batches that are read while one is in use
 SMALLEST = 2  # points of a point cloud
 TURNED = 0x0112  # the tag of a picture's orientation
 
@@ -32,50 +31,38 @@ Sample = NDArray[Any]  # uint8 (H, W, 3) or float32 (P, 3)
 
 @dataclass(frozen=True)
 class UnlabelledSamples:
-    """A domain of samples without labels, each of which is read when its turn comes."""
+    """Samples without labels, each of which is read when its turn comes."""
 
     title: str
     names: tuple[str, ...]
     shape: tuple[int, ...]  # of one sample as the model gets it: (3, H, W) or (P, 3)
-    read: Callable[[int], Sample]
+    read_one: Callable[[int], Sample]
     unread: dict[int, str] = field(default_factory=dict)  # why a sample could not be read, by its row
-    name: str = "all"  # nobody says where a domain ends
-    severity: int = 0
-
-    @property
-    def labels(self) -> Labels:
-        return np.full(len(self), -1)
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def load(self, rows: Rows) -> tuple[Images | Clouds, Labels]:
-        """Load those of the samples that can be read."""
+    def read(self, rows: Rows) -> Samples:
+        """Return those of the samples that can be read."""
+        form = (*self.shape[1:], 3) if len(self.shape) == 3 else self.shape
         found: list[Sample] = []
         for row in rows.tolist():
             try:
-                found.append(self._fitting(self.read(row)))
+                sample = self.read_one(row)
+                if sample.shape != form:
+                    shape = (3, *sample.shape[:2]) if sample.ndim == 3 else sample.shape
+                    raise InputError(f"Its shape is {shape}, that of the others {self.shape}.")
+                found.append(sample)
             except Exception as error:  # as many kinds as there are formats
                 self.unread[row] = str(error) or type(error).__name__
-        form = (*self.shape[1:], 3) if len(self.shape) == 3 else self.shape
-        return np.stack(found) if found else np.empty((0, *form), np.float32), np.full(len(found), -1)
-
-    def _fitting(self, sample: Sample) -> Sample:
-        found = (3, *sample.shape[:2]) if sample.ndim == 3 else sample.shape
-        if found != self.shape:
-            raise InputError(f"Its shape is {found}, that of the others {self.shape}.")
-        return sample
+        return np.stack(found) if found else np.empty((0, *form), np.float32)
 
 
 @dataclass(frozen=True)
 class UnlabelledStream(Stream):
     """A stream of one domain without labels. Batches of which nothing can be read are left out."""
 
-    @property
-    def samples(self) -> UnlabelledSamples:
-        (domain,) = self.domains
-        assert isinstance(domain, UnlabelledSamples)
-        return domain
+    samples: UnlabelledSamples = field(kw_only=True)
 
     def rows(self, step: int) -> Rows:
         """Rows of a batch. All have nearly the same size: a last batch of one image has no statistics."""
@@ -84,13 +71,16 @@ class UnlabelledStream(Stream):
     def batches(self, start: int = 0) -> Iterator[Batch]:
         return (batch for batch in super().batches(start) if len(batch.x))
 
-    def _load(self, place: tuple[int, int, int]) -> tuple[Images | Clouds, Labels]:
-        return self.samples.load(self.rows(place[2]))
+    def _load(self, place: tuple[int, int, int]) -> tuple[Samples, Labels]:
+        found = self.samples.read(self.rows(place[2]))
+        return found, np.full(len(found), -1)
 
 
 def open_unlabelled(path: Path, batch: int, size: int | None = None) -> UnlabelledStream:
     """Open a folder or an array. Images are brought to `size`: shorter side resized, middle square cut out."""
-    return UnlabelledStream((open_samples(path, size),), batch, ahead=AHEAD)
+    samples = open_samples(path, size)
+    domain = Domain("all", 0, np.full(len(samples), -1), samples.read)  # nobody knows where another domain begins
+    return UnlabelledStream((domain,), batch, ahead=AHEAD, samples=samples)
 
 
 def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
@@ -101,7 +91,7 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
         raise InputError(f"{path} is no folder of samples and no array ({' '.join(ARRAYS)}). Give one of these.")
     found = sorted(files_below(path, (*PICTURES, CLOUD)), key=natural)
     clouds = [name for name in found if Path(name).suffix.lower() == CLOUD]
-    pictures = [name for name in found if name not in set(clouds)]
+    pictures = [name for name in found if Path(name).suffix.lower() != CLOUD]
     if pictures and clouds:
         raise InputError(
             f"{path} holds {len(pictures)} images and {len(clouds)} point clouds (.npy). Separate them into folders."
@@ -111,7 +101,7 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
     title = path.resolve().name
     if clouds:
         shape = _common_shape(path, clouds, _cloud_shape, "Point clouds need one number of points: resample them.")
-        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: read_cloud(path / clouds[row]))
+        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: _cloud(np.load(path / clouds[row])))
     square = (size, size) if size else None
     shape = square or _common_shape(path, pictures, _image_shape, "Give the size that the model takes: --size 224.")
     return UnlabelledSamples(title, tuple(pictures), (3, *shape), lambda row: read_image(path / pictures[row], size))
@@ -132,12 +122,8 @@ def read_image(path: Path, size: int | None = None) -> Sample:
     return Fit(size, size)(read_picture(path, upright=True))
 
 
-def read_cloud(path: Path) -> Sample:
-    """Read float32 (P, 3)."""
-    return _cloud(np.load(path, allow_pickle=False))
-
-
 def _cloud(points: NDArray[Any]) -> Sample:
+    """Return float32 (P, 3) after checks."""
     if points.ndim != 2 or points.shape[1] != 3 or len(points) < SMALLEST or points.dtype.kind != "f":
         raise InputError(f"A point cloud must be floating point (P, 3). Got {points.dtype} {points.shape}.")
     if not np.isfinite(points).all():

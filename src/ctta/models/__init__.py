@@ -6,17 +6,17 @@ from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 
-from ctta.models.cifar_resnet import cifar_resnet
-from ctta.models.dgcnn import dgcnn
+from ctta.models.cifar_resnet import CifarResNet
+from ctta.models.dgcnn import DGCNN
 from ctta.models.entry import ModelEntry, PublicWeights
 from ctta.models.load import embedded_cloud_model, embedded_model, find, from_factory, identify, load, weights_hash
-from ctta.models.pointnet import pointnet, vanilla_pointnet
-from ctta.models.resnet import resnet18, resnet50
-from ctta.models.resnext import resnext29
-from ctta.models.small_pointnet import small_pointnet
-from ctta.models.small_resnet import small_resnet
-from ctta.models.ttt_resnet import resnet26
-from ctta.models.wide_resnet import wide_resnet
+from ctta.models.pointnet import PointNet, VanillaPointNet
+from ctta.models.resnet import BasicBlock, Bottleneck, ResNet
+from ctta.models.resnext import ResNeXt29
+from ctta.models.small_pointnet import SmallPointNet
+from ctta.models.small_resnet import SmallResNet
+from ctta.models.ttt_resnet import ResNet26
+from ctta.models.wide_resnet import WideResNet
 
 __all__ = [
     "EMBEDDED_NETWORKS",
@@ -103,7 +103,7 @@ def akamaster(depth: int, sha256: str, error: float) -> ModelEntry:
     page = "https://github.com/akamaster/pytorch_resnet_cifar10"
     known = (PublicWeights(f"akamaster's resnet{depth}", sha256, error),)
     source = f"They are in pretrained_models/ of {page}."
-    return ModelEntry(partial(cifar_resnet, depth), 10, *IMAGENET, 32, "CIFAR-10, akamaster", source, known)
+    return ModelEntry(partial(CifarResNet, depth), 10, *IMAGENET, 32, "CIFAR-10, akamaster", source, known)
 
 
 def chenyaofo(depth: int, num_classes: int, sha256: str = "", error: float = 0.0) -> ModelEntry:
@@ -112,19 +112,23 @@ def chenyaofo(depth: int, num_classes: int, sha256: str = "", error: float = 0.0
     known = (PublicWeights(f"chenyaofo's cifar{num_classes}_resnet{depth}", sha256, error),) if sha256 else ()
     source = f"They are at {page}." if sha256 else f"None are public; {page} has those of other depths."
     normalization = CIFAR10 if num_classes == 10 else CIFAR100
-    builder = partial(cifar_resnet, depth, shortcut="B")
+    builder = partial(CifarResNet, depth, shortcut="B")
     return ModelEntry(builder, num_classes, *normalization, 32, f"CIFAR-{num_classes}, chenyaofo", source, known)
 
 
 MODELS: Mapping[str, ModelEntry] = MappingProxyType(
     {
-        "wrn28_10": ModelEntry(partial(wide_resnet, 28, 10), 10, *RAW, 32, *STANDARD, (WRN28_10,)),
-        "wrn40_2": ModelEntry(partial(wide_resnet, 40, 2), 10, *HALF, 32, *AUGMIX10),
-        "resnext29": ModelEntry(resnext29, 100, *HALF, 32, *AUGMIX100, assumed=RESNEXT29),
-        "resnet18": ModelEntry(resnet18, 1000, *IMAGENET, 224, *TORCHVISION, (RESNET18,)),
-        "resnet50": ModelEntry(resnet50, 1000, *IMAGENET, 224, *TORCHVISION, RESNET50),
-        "resnet26": ModelEntry(resnet26, 10, *HALF, 32, *TTT),
-        "resnet26_gn": ModelEntry(partial(resnet26, groups=8), 10, *HALF, 32, *TTT),
+        "wrn28_10": ModelEntry(partial(WideResNet, 28, 10), 10, *RAW, 32, *STANDARD, (WRN28_10,)),
+        "wrn40_2": ModelEntry(partial(WideResNet, 40, 2), 10, *HALF, 32, *AUGMIX10),
+        "resnext29": ModelEntry(ResNeXt29, 100, *HALF, 32, *AUGMIX100, assumed=RESNEXT29),
+        "resnet18": ModelEntry(
+            partial(ResNet, BasicBlock, 64, (2, 2, 2, 2)), 1000, *IMAGENET, 224, *TORCHVISION, (RESNET18,)
+        ),
+        "resnet50": ModelEntry(
+            partial(ResNet, Bottleneck, 256, (3, 4, 6, 3)), 1000, *IMAGENET, 224, *TORCHVISION, RESNET50
+        ),
+        "resnet26": ModelEntry(ResNet26, 10, *HALF, 32, *TTT),
+        "resnet26_gn": ModelEntry(partial(ResNet26, groups=8), 10, *HALF, 32, *TTT),
         "cifar_resnet20": akamaster(20, "12fca82f0bebc4135bf1f32f6e3710e61d5108578464b84fd6d7f5c1b04036c8", 8.22),
         "cifar_resnet32": akamaster(32, "d509ac18", 7.37),
         "cifar_resnet44": akamaster(44, "014dd654", 6.90),
@@ -142,11 +146,11 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
             56, 100, "f2eff4c8461ca1e0d39af83a65f7243bf7d29ec421efee3064bcee93a3caaa73", 27.37
         ),
         "cifar100_resnet110_b": chenyaofo(110, 100),
-        "small_resnet": ModelEntry(small_resnet, 10, *RAW, 32, *EMBEDDED, (FASHION,)),
-        "pointnet": ModelEntry(pointnet, 40, *RAW, 1024, *YANX27, clouds=True),
-        "pointnet_stn": ModelEntry(partial(pointnet, transforms="input"), 40, *RAW, 1024, *FXIA22, clouds=True),
-        "pointnet_vanilla": ModelEntry(vanilla_pointnet, 40, *RAW, 1024, *WANG_POINTNET, clouds=True),
-        "dgcnn": ModelEntry(dgcnn, 40, *RAW, 1024, *WANG, clouds=True),
-        "small_pointnet": ModelEntry(small_pointnet, 12, *RAW, 1024, *EMBEDDED_CLOUDS, clouds=True),
+        "small_resnet": ModelEntry(SmallResNet, 10, *RAW, 32, *EMBEDDED, (FASHION,)),
+        "pointnet": ModelEntry(PointNet, 40, *RAW, 1024, *YANX27, clouds=True),
+        "pointnet_stn": ModelEntry(partial(PointNet, transforms="input"), 40, *RAW, 1024, *FXIA22, clouds=True),
+        "pointnet_vanilla": ModelEntry(VanillaPointNet, 40, *RAW, 1024, *WANG_POINTNET, clouds=True),
+        "dgcnn": ModelEntry(DGCNN, 40, *RAW, 1024, *WANG, clouds=True),
+        "small_pointnet": ModelEntry(SmallPointNet, 12, *RAW, 1024, *EMBEDDED_CLOUDS, clouds=True),
     }
 )

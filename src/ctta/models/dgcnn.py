@@ -73,11 +73,6 @@ class DGCNN(nn.Module):
         return logits
 
 
-def dgcnn(num_classes: int = 40) -> DGCNN:
-    """Build a `DGCNN` with random weights."""
-    return DGCNN(num_classes)
-
-
 def edge_layer(x: Tensor, near: Tensor, conv: nn.Conv2d, norm: nn.Module, activation: nn.Module) -> Tensor:
     """Map points (N, P, C) and neighbours (N, P, k) to max over j of activation(norm(W [x_j - x_i, x_i]))."""
     sign = slope_sign(norm)

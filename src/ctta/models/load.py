@@ -20,8 +20,8 @@ import ctta.models  # for the table, which is read when a function is called
 from ctta.base.errors import ConfigError, ModelError, nearest
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
-from ctta.models.small_pointnet import small_pointnet
-from ctta.models.small_resnet import small_resnet
+from ctta.models.small_pointnet import SmallPointNet
+from ctta.models.small_resnet import SmallResNet
 from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
 
 PROVIDERS = {
@@ -85,12 +85,12 @@ def find(name: str) -> ModelEntry:
 
 def embedded_model() -> nn.Module:
     """Return the small ResNet of this package, trained on Fashion-MNIST; it includes the normalisation."""
-    return _embedded(small_resnet(), "fashion_resnet.safetensors")
+    return _embedded(SmallResNet(), "fashion_resnet.safetensors")
 
 
 def embedded_cloud_model() -> nn.Module:
     """Return the small PointNet of this package, trained on the generated solids of `embedded_clouds`."""
-    return _embedded(small_pointnet(), "solids_pointnet.safetensors")
+    return _embedded(SmallPointNet(), "solids_pointnet.safetensors")
 
 
 def _embedded(model: nn.Module, file: str) -> nn.Module:

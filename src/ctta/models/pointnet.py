@@ -147,16 +147,6 @@ class VanillaPointNet(nn.Module):
         return logits
 
 
-def pointnet(num_classes: int = 40, transforms: Transforms = "both") -> PointNet:
-    """Build a `PointNet` with random weights."""
-    return PointNet(num_classes, transforms)
-
-
-def vanilla_pointnet(num_classes: int = 40) -> VanillaPointNet:
-    """Build a `VanillaPointNet` with random weights."""
-    return VanillaPointNet(num_classes)
-
-
 def distance_to_orthogonal(matrix: Tensor) -> Tensor:
     """Return |I - A A^T|^2, the sum of squares of all entries, averaged over matrices (N, C, C)."""
     difference = torch.eye(matrix.shape[1], dtype=matrix.dtype, device=matrix.device) - matrix @ matrix.mT

@@ -8,23 +8,22 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ctta.models.resnet import shortcut, stage
+
 
 class Bottleneck(nn.Module):
     """1x1, grouped 3x3 and 1x1 convolutions, and a shortcut."""
 
-    def __init__(self, inputs: int, planes: int, stride: int, groups: int, base_width: int) -> None:
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
-        inner, outputs = planes * base_width // 64 * groups, 4 * planes
+        inner = outputs // 2
         self.conv_reduce = nn.Conv2d(inputs, inner, 1, bias=False)
         self.bn_reduce = nn.BatchNorm2d(inner)
-        self.conv_conv = nn.Conv2d(inner, inner, 3, stride, 1, groups=groups, bias=False)
+        self.conv_conv = nn.Conv2d(inner, inner, 3, stride, 1, groups=4, bias=False)
         self.bn = nn.BatchNorm2d(inner)
         self.conv_expand = nn.Conv2d(inner, outputs, 1, bias=False)
         self.bn_expand = nn.BatchNorm2d(outputs)
-        path: nn.Module = nn.Identity()
-        if stride != 1 or inputs != outputs:
-            path = nn.Sequential(nn.Conv2d(inputs, outputs, 1, stride, bias=False), nn.BatchNorm2d(outputs))
-        self.downsample = path
+        self.downsample = shortcut(inputs, outputs, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn_reduce(self.conv_reduce(x)))
@@ -32,16 +31,16 @@ class Bottleneck(nn.Module):
         return F.relu(self.bn_expand(self.conv_expand(out)) + self.downsample(x))
 
 
-class ResNeXt(nn.Module):
+class ResNeXt29(nn.Module):
     """Three stages of three bottlenecks."""
 
-    def __init__(self, num_classes: int, groups: int, base_width: int) -> None:
+    def __init__(self, num_classes: int = 100) -> None:
         super().__init__()
         self.conv_1_3x3 = nn.Conv2d(3, 64, 3, 1, 1, bias=False)
         self.bn_1 = nn.BatchNorm2d(64)
-        self.stage_1 = _stage(64, 64, 1, groups, base_width)
-        self.stage_2 = _stage(256, 128, 2, groups, base_width)
-        self.stage_3 = _stage(512, 256, 2, groups, base_width)
+        self.stage_1 = stage(Bottleneck, 64, 256, 3, 1)
+        self.stage_2 = stage(Bottleneck, 256, 512, 3, 2)
+        self.stage_3 = stage(Bottleneck, 512, 1024, 3, 2)
         self.classifier = nn.Linear(1024, num_classes)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -49,13 +48,3 @@ class ResNeXt(nn.Module):
         x = self.stage_3(self.stage_2(self.stage_1(x)))
         logits: Tensor = self.classifier(x.mean((2, 3)))
         return logits
-
-
-def resnext29(num_classes: int = 100, groups: int = 4, base_width: int = 32) -> ResNeXt:
-    """Build a ResNeXt-29."""
-    return ResNeXt(num_classes, groups, base_width)
-
-
-def _stage(inputs: int, planes: int, stride: int, groups: int, base_width: int) -> nn.Sequential:
-    first = Bottleneck(inputs, planes, stride, groups, base_width)
-    return nn.Sequential(first, *(Bottleneck(4 * planes, planes, 1, groups, base_width) for _ in range(2)))

@@ -37,8 +37,3 @@ class SmallPointNet(nn.Module):
         x = x.max(1).values if x.requires_grad else x.amax(1)
         logits: Tensor = self.fc2(F.relu(self.bn4(self.fc1(x))))
         return logits
-
-
-def small_pointnet(num_classes: int = 12) -> SmallPointNet:
-    """Build a `SmallPointNet` with random weights."""
-    return SmallPointNet(num_classes)

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ctta.models.resnet import shortcut
+
 WIDTHS = (16, 64, 128)  # multiples of 16 fill a vector register
 
 
@@ -22,10 +24,7 @@ class Block(nn.Module):
         self.bn1 = nn.BatchNorm2d(channels)
         self.conv2 = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.bn2 = nn.BatchNorm2d(channels)
-        self.shortcut: nn.Module = nn.Identity()
-        if stride != 1 or in_channels != channels:
-            conv = nn.Conv2d(in_channels, channels, 1, stride, bias=False)
-            self.shortcut = nn.Sequential(conv, nn.BatchNorm2d(channels))
+        self.shortcut = shortcut(in_channels, channels, stride)
 
     def forward(self, x: Tensor) -> Tensor:
         y = F.relu(self.bn1(self.conv1(x)))
@@ -59,8 +58,3 @@ class SmallResNet(nn.Module):
         features = self.blocks(x).mean((2, 3))  # (N, 128)
         logits: Tensor = self.fc(features)
         return logits
-
-
-def small_resnet(num_classes: int = 10) -> SmallResNet:
-    """Build a `SmallResNet` with random weights."""
-    return SmallResNet(num_classes)

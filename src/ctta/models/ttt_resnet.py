@@ -6,8 +6,12 @@ it has no weights. The norm layers are BatchNorm, or GroupNorm, which the paper'
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ctta.models.resnet import stage
 
 
 class Block(nn.Module):
@@ -29,16 +33,16 @@ class Block(nn.Module):
         return out + F.pad(x, (0, 0, 0, 0, 0, self.added))
 
 
-class TTTResNet(nn.Module):
-    """6n + 2 layers."""
+class ResNet26(nn.Module):
+    """Three stages of four blocks, with BatchNorm, or with GroupNorm of `groups` groups."""
 
-    def __init__(self, depth: int, num_classes: int, groups: int | None) -> None:
+    def __init__(self, num_classes: int = 10, groups: int | None = None) -> None:
         super().__init__()
-        blocks = (depth - 2) // 6
+        block = partial(Block, groups=groups)
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.layer1 = _stage(16, 16, blocks, 1, groups)
-        self.layer2 = _stage(16, 32, blocks, 2, groups)
-        self.layer3 = _stage(32, 64, blocks, 2, groups)
+        self.layer1 = stage(block, 16, 16, 4, 1)
+        self.layer2 = stage(block, 16, 32, 4, 2)
+        self.layer3 = stage(block, 32, 64, 4, 2)
         self.bn = _norm(64, groups)
         self.fc = nn.Linear(64, num_classes)
 
@@ -48,15 +52,5 @@ class TTTResNet(nn.Module):
         return logits
 
 
-def resnet26(num_classes: int = 10, groups: int | None = None) -> TTTResNet:
-    """Build a ResNet-26 with BatchNorm, or with GroupNorm of `groups` groups."""
-    return TTTResNet(26, num_classes, groups)
-
-
 def _norm(channels: int, groups: int | None) -> nn.Module:
     return nn.BatchNorm2d(channels) if groups is None else nn.GroupNorm(groups, channels)
-
-
-def _stage(inputs: int, channels: int, blocks: int, stride: int, groups: int | None) -> nn.Sequential:
-    first = Block(inputs, channels, stride, groups)
-    return nn.Sequential(first, *(Block(channels, channels, 1, groups) for _ in range(blocks - 1)))

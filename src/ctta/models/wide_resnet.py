@@ -5,8 +5,12 @@ The layout is RobustBench's: activation comes first in a block, also before a sh
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from ctta.models.resnet import stage
 
 
 class Block(nn.Module):
@@ -28,29 +32,16 @@ class Block(nn.Module):
         return shortcut + out
 
 
-class Stage(nn.Module):
-    """Blocks of one width."""
-
-    def __init__(self, inputs: int, channels: int, blocks: int, stride: int) -> None:
-        super().__init__()
-        first = Block(inputs, channels, stride)
-        self.layer = nn.Sequential(first, *(Block(channels, channels, 1) for _ in range(blocks - 1)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.layer(x)
-        return out
-
-
 class WideResNet(nn.Module):
     """6n + 4 layers, with `width` times the channels of a CIFAR ResNet."""
 
-    def __init__(self, depth: int, width: int, num_classes: int) -> None:
+    def __init__(self, depth: int, width: int, num_classes: int = 10) -> None:
         super().__init__()
         blocks = (depth - 4) // 6
         self.conv1 = nn.Conv2d(3, 16, 3, 1, 1, bias=False)
-        self.block1 = Stage(16, 16 * width, blocks, 1)
-        self.block2 = Stage(16 * width, 32 * width, blocks, 2)
-        self.block3 = Stage(32 * width, 64 * width, blocks, 2)
+        self.block1 = _stage(16, 16 * width, blocks, 1)
+        self.block2 = _stage(16 * width, 32 * width, blocks, 2)
+        self.block3 = _stage(32 * width, 64 * width, blocks, 2)
         self.bn1 = nn.BatchNorm2d(64 * width)
         self.fc = nn.Linear(64 * width, num_classes)
 
@@ -60,6 +51,5 @@ class WideResNet(nn.Module):
         return logits
 
 
-def wide_resnet(depth: int = 28, width: int = 10, num_classes: int = 10) -> WideResNet:
-    """Build a Wide ResNet, by default WRN-28-10."""
-    return WideResNet(depth, width, num_classes)
+def _stage(inputs: int, channels: int, blocks: int, stride: int) -> nn.Sequential:
+    return nn.Sequential(OrderedDict(layer=stage(Block, inputs, channels, blocks, stride)))  # named as in checkpoints

@@ -209,7 +209,7 @@ class AdaptationPlan:
         about, cell = json.loads(json.dumps(self.about)), self.cell.cell
         stream = {
             "dataset": self.samples.title,
-            "domains": [[self.samples.name, self.samples.severity]],
+            "domains": [[domain.name, domain.severity] for domain in self.stream.domains],
             "images": len(self.samples),
             "batch": self.stream.batch,
             "boundaries": "unknown" if self.adapter.drift is None else "detected",

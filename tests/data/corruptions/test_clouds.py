@@ -88,7 +88,7 @@ def test_a_cloud_does_not_depend_on_its_batch(name, monkeypatch):
     assert np.array_equal(whole[order], corrupt_clouds(x[order], name, 5, seed=3, first=40 + order))
     for chunk, threads in ((1, 3), (2500, 2), (2**20, 1)):
         monkeypatch.setattr(clouds, "CHUNK", chunk)
-        monkeypatch.setattr(clouds, "THREADS", threads)
+        monkeypatch.setattr("ctta.data.corruptions.domain.THREADS", threads)
         assert np.array_equal(whole, corrupt_clouds(x, name, 5, seed=3, first=40))
 
 

@@ -10,13 +10,13 @@ def test_the_names_are_the_fifteen_and_the_four():
     assert len(PAPER) == 15
     assert len(EXTRA) == 4
     assert NAMES == PAPER + EXTRA
-    assert tuple(CONSTANTS) == NAMES
 
 
-def test_every_table_has_five_severities_a_preset():
-    for name in NAMES:
-        assert tuple(CONSTANTS[name]) == PRESETS
-        assert all(len(CONSTANTS[name][preset]) == len(SEVERITIES) for preset in PRESETS)
+def test_every_preset_has_five_severities_per_corruption():
+    assert tuple(CONSTANTS) == PRESETS
+    for table in CONSTANTS.values():
+        assert tuple(table) == NAMES
+        assert all(len(constants) == len(SEVERITIES) for constants in table.values())
 
 
 def test_the_constants_go_by_the_longer_side():

@@ -41,7 +41,19 @@ def test_settings_that_do_not_exist_are_refused():
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_chunks_cover_all_samples_in_order(threads):
-    assert in_chunks(lambda chunk: list(range(7))[chunk], 7, 3, threads) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert in_chunks(lambda chunk: list(range(2))[chunk], 2, 3, threads) == [[0, 1]]
-    assert in_chunks(lambda chunk: chunk, 0, 3, threads) == []
+def test_chunks_cover_all_samples_in_order(threads, monkeypatch):
+    monkeypatch.setattr("ctta.data.corruptions.domain.THREADS", threads)
+
+    def chunks(count):
+        drawn = in_chunks(
+            lambda chunk, generators: [(i, g.random()) for i, g in zip(range(count)[chunk], generators, strict=True)],
+            domain_key("fog", 5, 0),
+            range(count),
+            3,
+        )
+        assert [draw for chunk in drawn for _, draw in chunk] == draws(indices=range(count))
+        return [[index for index, _ in chunk] for chunk in drawn]
+
+    assert chunks(7) == [[0, 1, 2], [3, 4, 5], [6]]
+    assert chunks(2) == [[0, 1]]
+    assert chunks(0) == []

@@ -49,7 +49,7 @@ def test_an_image_does_not_depend_on_its_batch(name, preset, monkeypatch):
     assert np.array_equal(whole, np.concatenate(pieces))
     for chunk, threads in ((1, 3), (4000, 2), (2**20, 1)):
         monkeypatch.setattr(images, "CHUNK", chunk)
-        monkeypatch.setattr(images, "THREADS", threads)
+        monkeypatch.setattr("ctta.data.corruptions.domain.THREADS", threads)
         assert np.array_equal(whole, corrupt(x, name, 5, preset, seed=3, first=40))
 
 

@@ -37,7 +37,7 @@ def refusal(folder, **changes):
 
 def test_files_are_mapped_and_equal_the_corruptions_made_on_the_fly(folder):
     stream = opened(folder, severity=3)
-    assert isinstance(stream.domains[0].samples, np.memmap)
+    assert isinstance(stream.domains[0].read.__self__, np.memmap)
     for name, domain in zip(DOMAINS, stream.domains, strict=True):
         images, labels = domain.load(np.array([3, 20, 7]))
         expected = corrupt(IMAGES, name, severity=3, preset="cifar", seed=0)[[3, 20, 7]]

@@ -15,7 +15,7 @@ from ctta.data.corruptions import corrupt
 from ctta.data.folders import wnids
 from ctta.data.pictures import through_jpeg
 from ctta.data.stream import Batch
-from trees import WNIDS, opened, refusal, truncate, write_classes
+from trees import WNIDS, opened, picture_names, refusal, truncate, write_classes
 
 
 def test_own_classes_are_numbered_by_name(tmp_path):
@@ -23,7 +23,7 @@ def test_own_classes_are_numbered_by_name(tmp_path):
     stream = opened(tmp_path, domains="clean", batch=12)
     assert stream.classes == ("ant", "cat", "zebra")
     (batch,) = stream
-    names = stream.domains[0].samples.names
+    names = picture_names(stream)
     assert [stream.classes[label] for label in batch.y] == [name.partition("/")[0] for name in names]
     found = (batch.x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
     for name, image in zip(names, found, strict=True):
@@ -43,21 +43,23 @@ def test_wnids_are_ilsvrc_s_classes(tmp_path):
 
 def test_the_order_is_mixed_by_the_seed_and_a_prefix_stays_a_prefix(tmp_path):
     write_classes(tmp_path, ("a", "b", "c"), each=10, size=(32, 32))
-    names = opened(tmp_path).domains[0].samples.names
+    names = picture_names(opened(tmp_path, severity=0))
     assert len(names) == len(set(names)) == 30
     assert {name[0] for name in names[:10]} == {"a", "b", "c"}
-    assert opened(tmp_path, images=7).domains[0].samples.names == names[:7]
-    assert opened(tmp_path, seed=1).domains[0].samples.names != names
+    assert picture_names(opened(tmp_path, images=7, severity=0)) == names[:7]
+    assert picture_names(opened(tmp_path, seed=1, severity=0)) != names
     (tmp_path / "list.txt").write_text("b/b_3.JPEG\na/a_0.JPEG\n\nc/c_9.JPEG")
-    listed = opened(tmp_path, list=str(tmp_path / "list.txt"))
-    assert listed.domains[0].samples.names == ("b/b_3.JPEG", "a/a_0.JPEG", "c/c_9.JPEG")
+    listed = opened(tmp_path, list=str(tmp_path / "list.txt"), severity=0)
+    assert picture_names(listed) == ("b/b_3.JPEG", "a/a_0.JPEG", "c/c_9.JPEG")
     assert listed.domains[0].labels.tolist() == [1, 0, 2]
 
 
 def test_large_pictures_are_corrupted_and_go_through_jpeg(tmp_path):
     write_classes(tmp_path, ("a", "b"), each=2, suffix=".png")
     domain = opened(tmp_path, seed=3).domains[0]
-    clean = np.stack([np.asarray(Image.open(tmp_path / name)) for name in domain.samples.names])
+    clean = np.stack(
+        [np.asarray(Image.open(tmp_path / name)) for name in picture_names(opened(tmp_path, seed=3, severity=0))]
+    )
     foggy = corrupt(clean, "fog", 5, "imagenet", 3)
     assert np.array_equal(domain.load(np.arange(4))[0], np.stack([through_jpeg(image) for image in foggy]))
     plain = opened(tmp_path, seed=3, jpeg=False).domains[0]
@@ -128,7 +130,7 @@ def test_broken_folders(tmp_path):
 @pytest.mark.parametrize(("content", "words"), [(b"<html>", "is a web page, not an image"), (None, "truncated")])
 def test_a_bad_picture_is_named_when_it_is_due(tmp_path, content, words):
     write_classes(tmp_path, ("a", "b"), size=(64, 64))
-    names = opened(tmp_path).domains[0].samples.names
+    names = picture_names(opened(tmp_path, severity=0))
     bad = tmp_path / names[5]
     truncate(bad) if content is None else bad.write_bytes(content)
     batches = iter(opened(tmp_path, batch=2, size=64, domains=("clean", "fog")))

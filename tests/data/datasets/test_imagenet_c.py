@@ -11,7 +11,7 @@ from PIL import Image
 from ctta.data.dataset import Data
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.folders import wnids
-from trees import WNIDS, opened, refusal, write_classes
+from trees import WNIDS, opened, picture_names, refusal, write_classes
 
 
 def write_imagenet_c(root, corruptions=("fog", "contrast"), severities=(5,), layer=""):
@@ -29,8 +29,8 @@ def test_imagenet_c_with_and_without_the_layer_of_categories(tmp_path, layer):
         ("contrast", 3, 12),
         ("fog", 3, 12),
     ]
-    names = stream.domains[0].samples.names
-    assert names == stream.domains[1].samples.names
+    names = picture_names(stream)
+    assert names == picture_names(stream, 1)
     images, labels = stream.domains[1].load(np.array([4]))
     folder, _, _ = names[4].partition("/")
     assert wnids()[labels[0]] == folder
@@ -56,7 +56,7 @@ def test_imagenet_c_by_a_list(tmp_path):
     wanted = [f"{WNIDS[2]}/{WNIDS[2]}_1.JPEG", f"{WNIDS[0]}/{WNIDS[0]}_3.JPEG"]
     (tmp_path / "ids.txt").write_text("\n".join(wanted))
     stream = opened(tmp_path, "imagenet_c", list=str(tmp_path / "ids.txt"))
-    assert stream.domains[0].samples.names == tuple(wanted)
+    assert picture_names(stream) == tuple(wanted)
     assert stream.domains[0].labels.tolist() == [999, 1]
 
 

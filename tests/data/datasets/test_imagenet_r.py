@@ -47,9 +47,8 @@ class Confused(nn.Module):
 def test_the_runner_scores_what_counts_and_confidence_stays_the_adapter_s(tmp_path):
     write_classes(tmp_path, each=2, size=(64, 64))
     (found,) = evaluate(Source(Confused()), opened(tmp_path, "imagenet_r", domains="paper", batch=6))
-    record = found.record
-    assert (record.n, record.wrong) == (6, 4)  # the two pictures of class 7 are right
-    assert record.info["confidence"] == pytest.approx(np.e**10 / (np.e**10 + np.e**5 + 998), rel=1e-4)
+    assert (found.record.n, found.record.wrong) == (6, 4)  # the two pictures of class 7 are right
+    assert found.record.info["confidence"] == pytest.approx(np.e**10 / (np.e**10 + np.e**5 + 998), rel=1e-4)
 
 
 def test_broken_imagenet_r(tmp_path):

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy import fft
 
+from ctta.data.corruptions.domain import Generators
 from ctta.data.corruptions.image_ops import smear, smooth, truncate, zoom
 from ctta.data.pictures import Images
 
 MOST_TAPS = 60  # a kernel with more taps is faster by Fourier transform
 
 
-def gaussian_blur(x: Images, generators: Sequence[Generator], sigma: float) -> Images:
+def gaussian_blur(x: Images, generators: Generators, sigma: float) -> Images:
     """Gaussian blur of each channel, edges replicated."""
     return truncate(smooth(x.astype(np.float32), sigma))
 
 
-def defocus_blur(x: Images, generators: Sequence[Generator], radius: float, alias: float) -> Images:
+def defocus_blur(x: Images, generators: Generators, radius: float, alias: float) -> Images:
     """Convolve with an antialiased disk, borders mirrored about the edge pixel."""
     kernel = disk(radius, alias)  # symmetric: convolution and correlation agree
     reach = len(kernel) // 2
@@ -60,7 +59,7 @@ def disk(radius: float, alias: float) -> NDArray[np.float64]:
     return np.ascontiguousarray(kernel[used[0] : used[-1] + 1, used[0] : used[-1] + 1])
 
 
-def glass_blur(x: Images, generators: Sequence[Generator], sigma: float, delta: int, rounds: int) -> Images:
+def glass_blur(x: Images, generators: Generators, sigma: float, delta: int, rounds: int) -> Images:
     """Blur, replace pixels by random neighbours, blur again.
 
     The public loop runs from the last pixel to the first and overwrites each with the pixel at a random offset. If that
@@ -98,13 +97,13 @@ def _follow(taken: NDArray[np.int32], place: NDArray[np.int32]) -> NDArray[np.in
     return taken
 
 
-def motion_blur(x: Images, generators: Sequence[Generator], radius: int, sigma: float) -> Images:
+def motion_blur(x: Images, generators: Generators, radius: int, sigma: float) -> Images:
     """Smear along a line in a random direction within 45 degrees of the horizontal."""
     angles = [generator.uniform(-45, 45) for generator in generators]
     return truncate(smear(x.astype(np.float32), radius, sigma, angles))
 
 
-def zoom_blur(x: Images, generators: Sequence[Generator], zooms: int, step: float) -> Images:
+def zoom_blur(x: Images, generators: Generators, zooms: int, step: float) -> Images:
     """Average the image and its zooms into the centre."""
     n, height, width, _ = x.shape
     # Rows and columns come first, so that long runs of values are moved in memory instead of single pixels.

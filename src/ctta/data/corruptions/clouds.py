@@ -34,7 +34,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.data.corruptions.domain import THREADS, check_domain, domain_key, in_chunks, sample_generators, sample_indices
+from ctta.data.corruptions.domain import Generators, check_domain, domain_key, in_chunks, sample_indices
 from ctta.data.corruptions.visibility import Camera, Mesh, cast_rays, checked_mesh, scan, visible
 from ctta.data.corruptions.warps import (
     CONTROL,
@@ -101,8 +101,7 @@ def corrupt_clouds(
     n, size, _ = points.shape
     indices, key = sample_indices(first, n), domain_key(name, severity, seed)
 
-    def make(chunk: slice) -> NDArray[np.float32]:
-        generators = sample_generators(key, indices[chunk])
+    def make(chunk: slice, generators: Generators) -> NDArray[np.float32]:
         x = points[chunk].astype(np.float64)
         if size > POINTS and name not in WHOLE:
             x = x[_rows(x), _draw_rows(generators, size, POINTS)]
@@ -111,7 +110,7 @@ def corrupt_clouds(
             options["meshes"] = [checked_mesh(mesh) for mesh in meshes[chunk]]
         return CORRUPTIONS[name](x, generators, *constants, **options).astype(np.float32)
 
-    parts = in_chunks(make, n, max(1, CHUNK // size), THREADS)
+    parts = in_chunks(make, key, indices, max(1, CHUNK // size))
     return np.concatenate(parts) if parts else np.empty_like(points)
 
 
@@ -151,23 +150,23 @@ def _fewest(name: str, constants: tuple[float, ...]) -> int:
 # Noise.
 
 
-def uniform(x: Clouds, generators: Sequence[Generator], reach: float) -> Clouds:
+def uniform(x: Clouds, generators: Generators, reach: float) -> Clouds:
     """Move every point by U(-reach, reach) along each axis."""
     return normalise(x + _uniform(generators, reach, x.shape[1:]))
 
 
-def gaussian(x: Clouds, generators: Sequence[Generator], std: float) -> Clouds:
+def gaussian(x: Clouds, generators: Generators, std: float) -> Clouds:
     """Move every point by N(0, std) along each axis, clipped to the cube."""
     noise = np.stack([generator.standard_normal(x.shape[1:]) for generator in generators])
     return np.clip(x + std * noise, -1, 1)
 
 
-def background(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds:
+def background(x: Clouds, generators: Generators, share: int) -> Clouds:
     """Add points anywhere in the cube, one for every `share` points."""
     return normalise(np.concatenate([x, _uniform(generators, 1, (x.shape[1] // share, 3))], axis=1))
 
 
-def impulse(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds:
+def impulse(x: Clouds, generators: Generators, share: int) -> Clouds:
     """Move one point in `share` by 0.1 or -0.1 along each axis."""
     count = x.shape[1] // share
     moved = _draw_rows(generators, x.shape[1], count)
@@ -176,7 +175,7 @@ def impulse(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds:
     return normalise(out)
 
 
-def upsampling(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds:
+def upsampling(x: Clouds, generators: Generators, share: int) -> Clouds:
     """Add copies of one point in `share`, each moved by U(-0.05, 0.05) along each axis."""
     count = x.shape[1] // share
     copies = x[_rows(x), _draw_rows(generators, x.shape[1], count)]
@@ -186,23 +185,23 @@ def upsampling(x: Clouds, generators: Sequence[Generator], share: int) -> Clouds
 # Warps.
 
 
-def distortion_rbf(x: Clouds, generators: Sequence[Generator], length: float) -> Clouds:
+def distortion_rbf(x: Clouds, generators: Generators, length: float) -> Clouds:
     """Move every control point by `length` in a random direction; multiquadrics interpolate the moves."""
     return normalise(x + _radial(x, generators, length, multiquadric))
 
 
-def distortion_rbf_inv(x: Clouds, generators: Sequence[Generator], length: float) -> Clouds:
+def distortion_rbf_inv(x: Clouds, generators: Generators, length: float) -> Clouds:
     """Move every control point by `length` in a random direction; inverse multiquadrics interpolate the moves."""
     return normalise(x + _radial(x, generators, length, inverse_multiquadric))
 
 
-def distortion(x: Clouds, generators: Sequence[Generator], reach: float) -> Clouds:
+def distortion(x: Clouds, generators: Generators, reach: float) -> Clouds:
     """Move every control point by U(-reach, reach) sides of the box along each axis, then free-form deformation."""
     moves = 2 * _uniform(generators, reach, (len(CONTROL), 3))
     return normalise(x + np.stack([bernstein(cloud) @ move for cloud, move in zip(x, moves, strict=True)]))
 
 
-def _radial(x: Clouds, generators: Sequence[Generator], length: float, basis: Basis) -> Clouds:
+def _radial(x: Clouds, generators: Generators, length: float, basis: Basis) -> Clouds:
     """Return the move of each point if the control points move by `length` in random directions."""
     alpha, gamma = np.moveaxis(_uniform(generators, np.pi, (2, len(CONTROL))), 1, 0)
     moves = length * np.stack([np.cos(alpha) * np.sin(gamma), np.sin(alpha) * np.sin(gamma), np.cos(gamma)], axis=-1)
@@ -213,7 +212,7 @@ def _radial(x: Clouds, generators: Sequence[Generator], length: float, basis: Ba
 # Density.
 
 
-def density(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) -> Clouds:
+def density(x: Clouds, generators: Generators, rounds: int, size: int) -> Clouds:
     """Delete three quarters of the neighbourhood of a random point, `rounds` times."""
     for _ in range(rounds):
         near = _neighbourhood(x, generators, size)
@@ -221,7 +220,7 @@ def density(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) 
     return x
 
 
-def density_inc(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) -> Clouds:
+def density_inc(x: Clouds, generators: Generators, rounds: int, size: int) -> Clouds:
     """Keep the neighbourhoods of random points, and few of the other points."""
     count = min(x.shape[1], POINTS)
     kept = []
@@ -233,7 +232,7 @@ def density_inc(x: Clouds, generators: Sequence[Generator], rounds: int, size: i
     return np.concatenate([*kept, x[_rows(x), others]], axis=1)
 
 
-def cutout(x: Clouds, generators: Sequence[Generator], rounds: int, size: int) -> Clouds:
+def cutout(x: Clouds, generators: Generators, rounds: int, size: int) -> Clouds:
     """Delete the neighbourhood of a random point, `rounds` times."""
     for _ in range(rounds):
         x = _without(x, _neighbourhood(x, generators, size))
@@ -245,7 +244,7 @@ def _thinned(size: int) -> int:
     return 3 * size // 4
 
 
-def _neighbourhood(x: Clouds, generators: Sequence[Generator], size: int) -> NDArray[np.intp]:
+def _neighbourhood(x: Clouds, generators: Generators, size: int) -> NDArray[np.intp]:
     """Return the `size` nearest points of a random point of each point cloud, including itself: (N, size)."""
     centre = np.array([[generator.integers(x.shape[1])] for generator in generators])
     distance = np.square(x - x[_rows(x), centre]).sum(axis=2)
@@ -262,7 +261,7 @@ def _without(x: Clouds, rows: NDArray[np.intp]) -> Clouds:
 # Linear maps.
 
 
-def shear(x: Clouds, generators: Sequence[Generator], middle: float) -> Clouds:
+def shear(x: Clouds, generators: Generators, middle: float) -> Clouds:
     """Add multiples of y and of each other to x and z."""
     return normalise(x @ shear_matrix(_signed(generators, middle, 0.05, 4)))
 
@@ -274,7 +273,7 @@ def shear_matrix(entries: NDArray[np.float64]) -> NDArray[np.float64]:
     return matrix
 
 
-def rotation(x: Clouds, generators: Sequence[Generator], middle: float) -> Clouds:
+def rotation(x: Clouds, generators: Generators, middle: float) -> Clouds:
     """Rotate about all three axes."""
     return normalise(x @ rotation_matrix(np.radians(_signed(generators, middle, 2.5, 3))))
 
@@ -293,7 +292,7 @@ def rotation_matrix(angles: NDArray[np.float64]) -> NDArray[np.float64]:
 # Views.
 
 
-def occlusion(x: Clouds, generators: Sequence[Generator], view: int, meshes: Sequence[Mesh] | None = None) -> Clouds:
+def occlusion(x: Clouds, generators: Generators, view: int, meshes: Sequence[Mesh] | None = None) -> Clouds:
     """Keep what a camera sees from a distance of 3, slightly from above."""
     count = min(x.shape[1], POINTS)
     x = normalise(x)
@@ -304,7 +303,7 @@ def occlusion(x: Clouds, generators: Sequence[Generator], view: int, meshes: Seq
     return normalise(out)
 
 
-def lidar(x: Clouds, generators: Sequence[Generator], view: int, meshes: Sequence[Mesh] | None = None) -> Clouds:
+def lidar(x: Clouds, generators: Generators, view: int, meshes: Sequence[Mesh] | None = None) -> Clouds:
     """Keep what a scanner sees from a distance of 5: points on the middle lines of bands of one degree."""
     count = min(x.shape[1], POINTS)
     x = normalise(x)
@@ -351,22 +350,22 @@ def _rows(x: Clouds) -> NDArray[np.intp]:
     return np.arange(len(x))[:, None]
 
 
-def _uniform(generators: Sequence[Generator], reach: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
+def _uniform(generators: Generators, reach: float, shape: tuple[int, ...]) -> NDArray[np.float64]:
     """Draw U(-reach, reach) values (N, *shape), each point cloud from its own generator."""
     return np.stack([generator.uniform(-reach, reach, shape) for generator in generators])
 
 
-def _signs(generators: Sequence[Generator], shape: tuple[int, ...]) -> NDArray[np.int64]:
+def _signs(generators: Generators, shape: tuple[int, ...]) -> NDArray[np.int64]:
     """Draw -1 or 1 (N, *shape), each point cloud from its own generator."""
     return 2 * np.stack([generator.integers(2, size=shape) for generator in generators]) - 1
 
 
-def _signed(generators: Sequence[Generator], middle: float, reach: float, count: int) -> NDArray[np.float64]:
+def _signed(generators: Generators, middle: float, reach: float, count: int) -> NDArray[np.float64]:
     """Draw U(middle - reach, middle + reach) values (N, count) with random signs."""
     return (middle + _uniform(generators, reach, (count,))) * _signs(generators, (count,))
 
 
-def _draw_rows(generators: Sequence[Generator], size: int, count: int) -> NDArray[np.intp]:
+def _draw_rows(generators: Generators, size: int, count: int) -> NDArray[np.intp]:
     """Draw `count` different indices below `size`: (N, count)."""
     return np.stack([generator.choice(size, count, replace=False) for generator in generators])
 

@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from PIL import Image
 from scipy.ndimage import gaussian_filter1d
 
+from ctta.data.corruptions.domain import Generators
 from ctta.data.corruptions.image_ops import Floats, truncate, uniform
 from ctta.data.pictures import Images, through_jpeg
 
 
-def brightness(x: Images, generators: Sequence[Generator], shift: float) -> Images:
+def brightness(x: Images, generators: Generators, shift: float) -> Images:
     """Add to V in HSV. Hue and saturation do not change, so the channels keep their ratios."""
     clean = x.astype(np.float32)
     value = x.max(axis=3, keepdims=True).astype(np.float32)
@@ -24,7 +23,7 @@ def brightness(x: Images, generators: Sequence[Generator], shift: float) -> Imag
     return truncate(np.where(value > 0, clean * (brighter / np.maximum(value, 1)), brighter))
 
 
-def saturate(x: Images, generators: Sequence[Generator], scale: float, shift: float) -> Images:
+def saturate(x: Images, generators: Generators, scale: float, shift: float) -> Images:
     """Scale and shift S in HSV. Hue and value stay, so the distances of the channels to V keep their ratios."""
     value = x.max(axis=3, keepdims=True).astype(np.float32)
     distance = value - x  # 0 for the strongest channel, V S for the weakest
@@ -35,7 +34,7 @@ def saturate(x: Images, generators: Sequence[Generator], scale: float, shift: fl
     return truncate(value - value * saturation * share)
 
 
-def contrast(x: Images, generators: Sequence[Generator], scale: float) -> Images:
+def contrast(x: Images, generators: Generators, scale: float) -> Images:
     """Pull each channel towards its mean over the image."""
     _, height, width, _ = x.shape
     mean = x.sum(axis=(1, 2), keepdims=True, dtype=np.int64) / (height * width)
@@ -43,7 +42,7 @@ def contrast(x: Images, generators: Sequence[Generator], scale: float) -> Images
 
 
 def elastic_transform(
-    x: Images, generators: Sequence[Generator], alpha: float, sigma: float, affine: float, unit: float
+    x: Images, generators: Generators, alpha: float, sigma: float, affine: float, unit: float
 ) -> Images:
     """Apply a random affine map, then a random smooth displacement of every pixel."""
     n, height, width, _ = x.shape
@@ -119,7 +118,7 @@ def fold(index: NDArray[np.int32], side: int, border: str) -> NDArray[np.int32]:
     return whole.take(index - low)
 
 
-def pixelate(x: Images, generators: Sequence[Generator], scale: float) -> Images:
+def pixelate(x: Images, generators: Generators, scale: float) -> Images:
     """Shrink by averaging boxes, then enlarge again."""
     _, height, width, _ = x.shape
     small = (int(width * scale), int(height * scale))
@@ -130,6 +129,6 @@ def pixelate(x: Images, generators: Sequence[Generator], scale: float) -> Images
     return out
 
 
-def jpeg_compression(x: Images, generators: Sequence[Generator], quality: int) -> Images:
+def jpeg_compression(x: Images, generators: Generators, quality: int) -> Images:
     """Store as JPEG and read back."""
     return np.stack([through_jpeg(image, quality) for image in x])

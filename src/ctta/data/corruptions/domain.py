@@ -10,7 +10,7 @@ import os
 import zlib
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 from numpy.random import Generator, Philox, SeedSequence
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ctta.base.errors import ConfigError, nearest
 
 Made = TypeVar("Made")
+Generators: TypeAlias = Sequence[Generator]  # one per sample
 
 SEVERITIES = (1, 2, 3, 4, 5)
 THREADS = 4
@@ -56,13 +57,20 @@ def sample_generators(key: NDArray[np.uint64], indices: Sequence[int]) -> list[G
     return [Generator(Philox(key=key, counter=[0, 0, 0, index])) for index in indices]
 
 
-def in_chunks(make: Callable[[slice], Made], count: int, size: int, threads: int) -> list[Made]:
-    """Call `make` for every chunk of `size` samples, on several threads if there are several chunks."""
-    chunks = [slice(start, start + size) for start in range(0, count, size)]
-    if len(chunks) < 2:
-        return [make(chunk) for chunk in chunks]
-    with ThreadPoolExecutor(min(threads, os.cpu_count() or 1, len(chunks))) as pool:
-        return list(pool.map(make, chunks))
+def in_chunks(
+    make: Callable[[slice, Generators], Made], key: NDArray[np.uint64], indices: Sequence[int], size: int
+) -> list[Made]:
+    """Call `make` for every chunk of `size` samples with their generators, on several threads if there are several."""
+
+    def work(start: int) -> Made:
+        chunk = slice(start, start + size)
+        return make(chunk, sample_generators(key, indices[chunk]))
+
+    starts = range(0, len(indices), size)
+    if len(starts) < 2:
+        return [work(start) for start in starts]
+    with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1, len(starts))) as pool:
+        return list(pool.map(work, starts))
 
 
 def _is_integer(value: object) -> bool:

@@ -9,10 +9,10 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from ctta.data.corruptions.domain import Generators
 from ctta.data.pictures import Images
 
 Floats: TypeAlias = NDArray[np.float32]
@@ -28,20 +28,14 @@ def truncate(values: Floats) -> Images:
     return values.astype(np.uint8)
 
 
-def normal(generators: Sequence[Generator], shape: tuple[int, ...]) -> Floats:
+def normal(generators: Generators, shape: tuple[int, ...]) -> Floats:
     """Draw N(0, 1) values (N, *shape), each image from its own generator."""
-    out = np.empty((len(generators), *shape), np.float32)
-    for i, generator in enumerate(generators):
-        generator.standard_normal(dtype=np.float32, out=out[i])
-    return out
+    return np.stack([generator.standard_normal(shape, np.float32) for generator in generators])
 
 
-def uniform(generators: Sequence[Generator], shape: tuple[int, ...]) -> Floats:
+def uniform(generators: Generators, shape: tuple[int, ...]) -> Floats:
     """Draw U(0, 1) values (N, *shape), each image from its own generator."""
-    out = np.empty((len(generators), *shape), np.float32)
-    for i, generator in enumerate(generators):
-        generator.random(dtype=np.float32, out=out[i])
-    return out
+    return np.stack([generator.random(shape, np.float32) for generator in generators])
 
 
 def smooth(x: Floats, sigma: float) -> Floats:

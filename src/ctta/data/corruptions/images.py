@@ -5,9 +5,7 @@ Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corr
 There is one function per corruption, in `noise`, `blur`, `weather` and `digital`; the constants are data, in
 `constants`. A function takes a chunk of uint8 images (N, H, W, 3), one random generator per image, and its constants.
 It returns uint8 images of the same shape. Inside, values are in 0..255 and are truncated to uint8, as in the public
-sets.
-
-An image is bit for bit the same in every batch, on every worker and in every run, see `domain`.
+sets. Randomness is described in `domain`.
 
 Departures from the public generator:
 - Frost textures are drawn, see `frost`. The public photographs can be used too: name their folder.
@@ -29,7 +27,7 @@ from numpy.typing import NDArray
 from ctta.base.errors import ConfigError, InputError, nearest
 from ctta.data.corruptions import blur, digital, noise, weather
 from ctta.data.corruptions.constants import CONSTANTS, NAMES, PRESETS
-from ctta.data.corruptions.domain import THREADS, check_domain, domain_key, in_chunks, sample_generators, sample_indices
+from ctta.data.corruptions.domain import Generators, check_domain, domain_key, in_chunks, sample_indices
 from ctta.data.corruptions.frost import drawn_textures, photographs
 from ctta.data.pictures import Images
 
@@ -64,20 +62,17 @@ def corrupt(
     """
     check_domain(name, NAMES, severity, seed)
     _check(images, preset)
-    indices = sample_indices(first, len(images))
-    constants = CONSTANTS[name][preset][severity - 1]
+    indices, key = sample_indices(first, len(images)), domain_key(name, severity, seed)
+    constants = CONSTANTS[preset][name][severity - 1]
     options: dict[str, Any] = {}
     if name == "frost":
         options["textures"] = drawn_textures() if frost is None else photographs(Path(frost).absolute())
-    key = domain_key(name, severity, seed)
-    n, height, width, _ = images.shape
     out = np.empty_like(images, order="C")
 
-    def fill(chunk: slice) -> None:
-        generators = sample_generators(key, indices[chunk])
+    def fill(chunk: slice, generators: Generators) -> None:
         out[chunk] = CORRUPTIONS[name](np.ascontiguousarray(images[chunk]), generators, *constants, **options)
 
-    in_chunks(fill, n, max(1, CHUNK // (height * width)), THREADS)
+    in_chunks(fill, key, indices, max(1, CHUNK // (images.shape[1] * images.shape[2])))
     return out
 
 

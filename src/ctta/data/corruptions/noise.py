@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
-from numpy.random import Generator
 
+from ctta.data.corruptions.domain import Generators
 from ctta.data.corruptions.image_ops import normal, truncate, uniform
 from ctta.data.pictures import Images
 
 
-def gaussian_noise(x: Images, generators: Sequence[Generator], std: float) -> Images:
+def gaussian_noise(x: Images, generators: Generators, std: float) -> Images:
     """Add N(0, std) to each value."""
-    noise = normal(generators, x.shape[1:])
-    noise *= np.float32(255 * std)
-    noise += x
-    return truncate(noise)
+    return truncate(x + np.float32(255 * std) * normal(generators, x.shape[1:]))
 
 
-def shot_noise(x: Images, generators: Sequence[Generator], photons: float) -> Images:
+def shot_noise(x: Images, generators: Generators, photons: float) -> Images:
     """Replace each value by a photon count: Poisson(x * photons) / photons."""
     rate = np.arange(256) * (photons / 255)
-    counts = np.empty(x.shape, np.float32)
-    for i, generator in enumerate(generators):
-        counts[i] = generator.poisson(rate[x[i]])
-    counts *= np.float32(255 / photons)
-    return truncate(counts)
+    counts = np.stack([generator.poisson(rate[image]) for generator, image in zip(generators, x, strict=True)])
+    return truncate(np.float32(255 / photons) * counts.astype(np.float32))
 
 
-def impulse_noise(x: Images, generators: Sequence[Generator], amount: float) -> Images:
+def impulse_noise(x: Images, generators: Generators, amount: float) -> Images:
     """Set a fraction of the values to 0 or 255, half each (salt and pepper)."""
     draw = uniform(generators, x.shape[1:])
     out = x.copy()
@@ -38,10 +30,6 @@ def impulse_noise(x: Images, generators: Sequence[Generator], amount: float) -> 
     return out
 
 
-def speckle_noise(x: Images, generators: Sequence[Generator], std: float) -> Images:
+def speckle_noise(x: Images, generators: Generators, std: float) -> Images:
     """Add noise in proportion to the value: x + x N(0, std)."""
-    noise = normal(generators, x.shape[1:])
-    noise *= np.float32(std)
-    noise += 1
-    noise *= x
-    return truncate(noise)
+    return truncate(x * (1 + np.float32(std) * normal(generators, x.shape[1:])))

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull, QhullError
 
 from ctta.base.errors import InputError
+from ctta.data.corruptions.warps import Points
 
-Points: TypeAlias = NDArray[np.float64]  # (P, 3)
 Faces: TypeAlias = NDArray[np.int64]  # (F, 3), places in the vertices
 Mesh: TypeAlias = tuple[Points, Faces]
 

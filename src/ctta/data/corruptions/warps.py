@@ -16,8 +16,7 @@ Points: TypeAlias = NDArray[np.float64]  # (P, 3)
 Basis: TypeAlias = Callable[[Points], NDArray[np.float64]]
 
 LATTICE = np.linspace(-1, 1, 5)
-CONTROL = np.stack(np.meshgrid(LATTICE, LATTICE, LATTICE, indexing="ij"), axis=-1).reshape(-1, 3)
-"""The control points, (125, 3)."""
+CONTROL = np.stack(np.meshgrid(LATTICE, LATTICE, LATTICE, indexing="ij"), axis=-1).reshape(-1, 3)  # (125, 3)
 
 
 def multiquadric(x: Points) -> NDArray[np.float64]:

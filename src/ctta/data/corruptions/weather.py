@@ -6,10 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 from scipy.ndimage import gaussian_filter
 
+from ctta.data.corruptions.domain import Generators
 from ctta.data.corruptions.edges import blur_box, canny, chamfer_distance, correlate_uint8, equalise
 from ctta.data.corruptions.image_ops import normal, smear, truncate, zoom
 from ctta.data.pictures import Images
@@ -19,7 +19,7 @@ RELIEF = np.array([[-2, -1, 0], [-1, 1, 1], [0, 1, 2]])
 
 def snow(
     x: Images,
-    generators: Sequence[Generator],
+    generators: Generators,
     mean: float,
     std: float,
     factor: float,
@@ -29,9 +29,7 @@ def snow(
     mix: float,
 ) -> Images:
     """Whiten the image, then add falling flakes and the same flakes turned by 180 degrees."""
-    noise = normal(generators, x.shape[1:3])
-    noise *= np.float32(std)
-    noise += np.float32(mean)
+    noise = np.float32(mean) + np.float32(std) * normal(generators, x.shape[1:3])
     layer = zoom(noise.transpose(1, 2, 0), factor).transpose(2, 0, 1)
     layer = np.where(layer < np.float32(threshold), np.float32(0), layer)
     flakes = np.floor(np.clip(layer, 0, 1) * 255)[..., None]
@@ -44,17 +42,11 @@ def snow(
 
 
 def frost(
-    x: Images,
-    generators: Sequence[Generator],
-    weight: float,
-    frost_weight: float,
-    shrink: int,
-    textures: Sequence[Images],
+    x: Images, generators: Generators, weight: float, frost_weight: float, shrink: int, textures: Sequence[Images]
 ) -> Images:
     """Blend the image with a random piece of a frost texture."""
     _, height, width, _ = x.shape
-    out = x.astype(np.float32)
-    out *= np.float32(weight)
+    out = np.float32(weight) * x.astype(np.float32)
     for i, generator in enumerate(generators):
         texture = _shrunk(textures[int(generator.integers(len(textures)))], shrink, height, width)
         top = generator.integers(texture.shape[0] - height)
@@ -72,7 +64,7 @@ def _shrunk(texture: Images, shrink: int, height: int, width: int) -> Images:
     return small
 
 
-def fog(x: Images, generators: Sequence[Generator], strength: float, decay: float, smallest: int) -> Images:
+def fog(x: Images, generators: Generators, strength: float, decay: float, smallest: int) -> Images:
     """Add a random plasma map and scale the sum back to the range of the image."""
     _, height, width, _ = x.shape
     side = max(smallest, 2 ** math.ceil(math.log2(max(height, width))))
@@ -80,9 +72,7 @@ def fog(x: Images, generators: Sequence[Generator], strength: float, decay: floa
     cloud = plasma(draws, side, decay)[:, :height, :width, None]
     top = x.max(axis=(1, 2, 3), keepdims=True).astype(np.float32)
     scale = top / (top + np.float32(255 * strength))
-    out = x + np.float32(255 * strength) * cloud.astype(np.float32)
-    out *= scale
-    return truncate(out)
+    return truncate(scale * (x + np.float32(255 * strength) * cloud.astype(np.float32)))
 
 
 def plasma(draws: NDArray[np.float64], side: int, decay: float) -> NDArray[np.float64]:
@@ -120,7 +110,7 @@ def plasma(draws: NDArray[np.float64], side: int, decay: float) -> NDArray[np.fl
 
 def spatter(
     x: Images,
-    generators: Sequence[Generator],
+    generators: Generators,
     mean: float,
     std: float,
     sigma: float,

@@ -20,8 +20,8 @@ from ctta.base.fileio import fingerprint
 from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import Data, DataSet
 from ctta.data.pictures import Images
-from ctta.data.stored import ENDS, StoredDomain, found_arrays, map_arrays
-from ctta.data.stream import Labels, Stream
+from ctta.data.stored import ENDS, found_arrays, map_arrays
+from ctta.data.stream import Domain, Labels, Stream
 
 SIZE = 32
 MANY = 1000  # labels; of CIFAR-100, so many are not all below 10
@@ -89,17 +89,11 @@ def _image_problems(
             yield f"{name} is black at severity {severity}: it was made without this severity."
 
 
-def _domain(name: str, severity: int, stored: Images, labels: Labels, data: Data) -> StoredDomain:
+def _domain(name: str, severity: int, stored: Images, labels: Labels, data: Data) -> Domain:
     count = len(stored) // len(SEVERITIES)
-    rows = data.rows(count)
-    start = (severity - 1) * count
-    first = start if len(labels) == len(stored) else 0
-    return StoredDomain(
-        name,
-        severity,
-        stored[start + rows.start : start + rows.stop],
-        np.asarray(labels[first + rows.start : first + rows.stop]).astype(np.int64),
-    )
+    rows, start = data.rows(count), (severity - 1) * count
+    named = np.resize(labels, len(stored))[start:][rows].astype(np.int64)  # once per severity
+    return Domain(name, severity, named, stored[start:][rows].__getitem__)
 
 
 FOLDER = "the folder with the .npy files, one per corruption, and labels.npy."

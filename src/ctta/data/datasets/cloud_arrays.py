@@ -8,8 +8,8 @@ classes   names of the classes (optional)
 from __future__ import annotations
 
 from ctta.data.clean import class_names, read_npz
-from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_stream
-from ctta.data.dataset import Data, DataSet
+from ctta.data.corrupted_clouds import CloudDataSet, cloud_stream
+from ctta.data.dataset import Data
 from ctta.data.stream import Stream
 
 
@@ -18,10 +18,6 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     return cloud_stream(arrays["points"], arrays["labels"], domains, data, class_names(arrays))
 
 
-CLOUD_ARRAYS = DataSet(
-    "own point clouds",
-    "an .npz with 'points', floating point (N, P, 3), y up, and 'labels'.",
-    _open,
-    domains=CLOUD_DOMAINS,
-    samples="clouds",
+CLOUD_ARRAYS = CloudDataSet(
+    "own point clouds", "an .npz with 'points', floating point (N, P, 3), y up, and 'labels'.", _open
 )

@@ -21,12 +21,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_stream
+from ctta.data.corrupted_clouds import CloudDataSet, cloud_stream
 from ctta.data.corruptions.clouds import POINTS, rotation_matrix
-from ctta.data.dataset import Data, DataSet
+from ctta.data.corruptions.warps import Points
+from ctta.data.dataset import Data
 from ctta.data.stream import Clouds, Labels, Stream
 
-Points: TypeAlias = NDArray[np.float64]  # (P, 3)
 Profile: TypeAlias = NDArray[np.float64]  # (S, 2): radius and height
 
 COUNT = 1200  # solids in the test set
@@ -155,22 +155,8 @@ def standing(base: NDArray[np.float64], generator: Generator) -> tuple[Points, N
     return corners, np.array([*floor, *((a + size, b + size, c + size) for a, b, c in floor), *walls])
 
 
-SOLIDS: Mapping[str, Callable[[Generator], Points]] = MappingProxyType(
-    {
-        "ball": ball,
-        "box": box,
-        "cylinder": cylinder,
-        "cone": cone,
-        "frustum": frustum,
-        "torus": torus,
-        "pyramid": pyramid,
-        "prism": prism,
-        "hexagon": hexagon,
-        "capsule": capsule,
-        "bowl": bowl,
-        "tube": tube,
-    }
-)
+KINDS = (ball, box, cylinder, cone, frustum, torus, pyramid, prism, hexagon, capsule, bowl, tube)
+SOLIDS: Mapping[str, Callable[[Generator], Points]] = MappingProxyType({kind.__name__: kind for kind in KINDS})
 
 
 @lru_cache(maxsize=4)
@@ -197,11 +183,4 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     return cloud_stream(clouds, labels, domains, data, tuple(SOLIDS))
 
 
-EMBEDDED_CLOUDS = DataSet(
-    "Solids (embedded)",
-    "Generated solids of twelve kinds.",
-    _open,
-    needs_path=False,
-    domains=CLOUD_DOMAINS,
-    samples="clouds",
-)
+EMBEDDED_CLOUDS = CloudDataSet("Solids (embedded)", "Generated solids of twelve kinds.", _open, needs_path=False)

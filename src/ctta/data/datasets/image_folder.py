@@ -12,7 +12,7 @@ from ctta.base.errors import InputError
 from ctta.base.fileio import some
 from ctta.data.corrupted import corrupted_stream
 from ctta.data.dataset import Data, DataSet
-from ctta.data.folders import chosen, class_indices, labels_of, listing, unusable
+from ctta.data.folders import chosen, class_indices, labels_of, listed, listing, unusable
 from ctta.data.pictures import SIZES, Pictures, picture_size
 from ctta.data.stream import Stream
 
@@ -21,11 +21,8 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     root = data.folder
     available = listing(root)
     names = chosen(data, available)
-    missing, empty = unusable(root, names)
-    if missing or empty:
-        kinds = {"Missing": missing, "Empty": empty}
-        told = " ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)
-        raise InputError(f"{root} lacks pictures. {told} It holds {len(available)} pictures.")
+    if problems := listed(unusable(root, names)):
+        raise InputError(f"{root} lacks pictures. {problems} It holds {len(available)} pictures.")
     pictures = Pictures(root, names, IMAGE_FOLDER.fit(data))
     if pictures.fit.crop is None:
         _same_size(pictures)

@@ -18,10 +18,9 @@ from ctta.base.errors import InputError
 from ctta.base.fileio import hashed, some
 from ctta.data.corruptions import NAMES
 from ctta.data.dataset import Data, DataSet
-from ctta.data.folders import chosen, class_folders, class_indices, found_in, labels_of, listing, unusable
+from ctta.data.folders import chosen, class_folders, class_indices, found_in, labels_of, listed, listing, unusable
 from ctta.data.pictures import Pictures
-from ctta.data.stored import StoredDomain
-from ctta.data.stream import AHEAD, Stream
+from ctta.data.stream import AHEAD, Domain, Stream
 
 PUBLIC = (
     "The public set is zenodo.org/records/2235448: unpack the archives and give the folder with noise/, blur/, "
@@ -32,23 +31,18 @@ PUBLIC = (
 def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     root = data.folder
     places = {pair: _place(root, *pair) for pair in domains}
-    missing = [f"{name}/{severity}" for (name, severity), place in places.items() if place is None]
+    absent = [f"{name}/{severity}" for (name, severity), place in places.items() if place is None]
     there = [place for place in places.values() if place is not None]
     available, odd = _available(there) if data.list is None else (set(), [])
     names = chosen(data, sorted(available)) if there else ()
-    empty = []
-    for place in there:
-        lacking, void = unusable(place, names)
-        missing += [str(place.relative_to(root) / name) for name in lacking]
-        empty += [str(place.relative_to(root) / name) for name in void]
-    if missing or empty or odd:
-        kinds = {"Missing": missing, "Empty": empty}
-        told = " ".join([*odd, *(f"{kind}: {some(found)}." for kind, found in kinds.items() if found)])
-        raise InputError(f"{root} is not a complete ImageNet-C. {told} {_found(root)} {PUBLIC}")
+    kinds = unusable(root, (str(place.relative_to(root) / name) for place in there for name in names))
+    kinds["Missing"] = absent + kinds["Missing"]
+    if problems := " ".join(filter(None, [*odd, listed(kinds)])):
+        raise InputError(f"{root} is not a complete ImageNet-C. {problems} {_found(root)} {PUBLIC}")
     indices, classes = class_indices(data, (name for place in there for name in class_folders(place)), root)
     labels = labels_of(names, indices, root)
     pictures = {pair: Pictures(place, names, IMAGENET_C.fit(data)) for pair, place in zip(places, there, strict=True)}
-    made = tuple(StoredDomain(*pair, pictures[pair], labels) for pair in domains)
+    made = tuple(Domain(*pair, labels, pictures[pair].__getitem__) for pair in domains)
     identity = hashed(*(f"{pair} {pictures[pair].fingerprint()}" for pair in sorted(pictures)))
     return Stream(made, data.batch, classes, fingerprint=identity, ahead=AHEAD)
 

@@ -8,12 +8,10 @@ and reported. `ctta.data.folders` describes the choice and the order of pictures
 from __future__ import annotations
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import some
 from ctta.data.dataset import Data, DataSet
-from ctta.data.folders import chosen, class_indices, found_in, labels_of, listing, unusable, wnids
+from ctta.data.folders import chosen, class_indices, found_in, labels_of, listed, listing, unusable, wnids
 from ctta.data.pictures import Pictures
-from ctta.data.stored import StoredDomain
-from ctta.data.stream import AHEAD, Stream
+from ctta.data.stream import AHEAD, Domain, Stream
 
 CLASSES = 200
 DOMAIN = "imagenet_r"
@@ -25,19 +23,18 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     try:
         available = listing(root)
         names = chosen(data, available)
-        missing, empty = unusable(root, names)
         folders = sorted({name.partition("/")[0] for name in available})
         strange = [folder for folder in folders if folder not in set(wnids())]
-        kinds = {"Missing": missing, "Empty": empty, "No classes of ILSVRC": strange}
+        kinds = unusable(root, names) | {"No classes of ILSVRC": strange}
         if len(folders) > CLASSES:
             kinds["Too many classes"] = [f"{len(folders)} instead of {CLASSES}"]
-        if any(kinds.values()):
-            raise InputError(" ".join(f"{kind}: {some(found)}." for kind, found in kinds.items() if found))
+        if problems := listed(kinds):
+            raise InputError(problems)
     except InputError as error:
         raise InputError(f"{root} cannot be used as ImageNet-R. {error} {found_in(root)} {PUBLIC}") from error
     indices, classes = class_indices(data, folders, root)
     pictures = Pictures(root, names, IMAGENET_R.fit(data))
-    domain = StoredDomain(DOMAIN, 0, pictures, labels_of(names, indices, root))
+    domain = Domain(DOMAIN, 0, labels_of(names, indices, root), pictures.__getitem__)
     part = f"Only {len(folders)} of the {CLASSES} classes of ImageNet-R are in the folder; only those are scored."
     return Stream(
         (domain,) * len(domains),

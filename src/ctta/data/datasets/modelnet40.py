@@ -12,8 +12,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ctta.base.errors import InputError
-from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_stream
-from ctta.data.dataset import Data, DataSet
+from ctta.data.corrupted_clouds import CloudDataSet, cloud_stream
+from ctta.data.dataset import Data
 from ctta.data.datasets.modelnet40_c import CLASSES
 from ctta.data.hdf5 import read_clouds
 from ctta.data.stream import Stream
@@ -43,10 +43,6 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     return cloud_stream(points, labels, domains, data, CLASSES)
 
 
-MODELNET40 = DataSet(
-    "ModelNet40",
-    "the folder modelnet40_ply_hdf5_2048 (its test split), or its train_files.txt.",
-    _open,
-    domains=CLOUD_DOMAINS,
-    samples="clouds",
+MODELNET40 = CloudDataSet(
+    "ModelNet40", "the folder modelnet40_ply_hdf5_2048 (its test split), or its train_files.txt.", _open
 )

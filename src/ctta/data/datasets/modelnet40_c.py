@@ -15,10 +15,10 @@ import numpy as np
 
 from ctta.base.errors import InputError
 from ctta.base.fileio import fingerprint
-from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_problems, label_problems
-from ctta.data.dataset import Data, DataSet
-from ctta.data.stored import ENDS, StoredDomain, found_arrays, map_arrays
-from ctta.data.stream import Stream
+from ctta.data.corrupted_clouds import CloudDataSet, cloud_problems, label_problems
+from ctta.data.dataset import Data
+from ctta.data.stored import ENDS, found_arrays, map_arrays
+from ctta.data.stream import Domain, Stream
 
 LABELS = "label.npy"
 
@@ -49,7 +49,7 @@ def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Strea
     rows = data.rows(len(labels))
     kept = labels[rows].astype(np.int64)
     made = [
-        StoredDomain(name, severity, arrays[file][rows], kept)
+        Domain(name, severity, kept, arrays[file][rows].__getitem__)
         for file, (name, severity) in zip(names, domains, strict=True)
     ]
     return Stream(tuple(made), data.batch, CLASSES, fingerprint=fingerprint(folder, wanted, ENDS))
@@ -59,10 +59,6 @@ def _file(name: str, severity: int) -> str:
     return f"data_{name}_{severity}.npy" if severity else "data_original.npy"
 
 
-MODELNET40_C = DataSet(
-    "ModelNet40-C",
-    "the folder with data_<corruption>_<severity>.npy and label.npy.",
-    modelnet40_c_stream,
-    domains=CLOUD_DOMAINS,
-    samples="clouds",
+MODELNET40_C = CloudDataSet(
+    "ModelNet40-C", "the folder with data_<corruption>_<severity>.npy and label.npy.", modelnet40_c_stream
 )

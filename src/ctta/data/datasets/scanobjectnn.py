@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.data.corrupted_clouds import CLOUD_DOMAINS, cloud_stream
-from ctta.data.dataset import Data, DataSet
+from ctta.data.corrupted_clouds import CloudDataSet, cloud_stream
+from ctta.data.dataset import Data
 from ctta.data.hdf5 import read_clouds
 from ctta.data.stream import Stream
 
@@ -47,10 +47,6 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     return cloud_stream(into_unit_sphere(points) if regular else points, labels, domains, data, CLASSES)
 
 
-SCANOBJECTNN = DataSet(
-    "ScanObjectNN",
-    "the folder of a split, such as main_split_nobg, or one of its .h5 files.",
-    _open,
-    domains=CLOUD_DOMAINS,
-    samples="clouds",
+SCANOBJECTNN = CloudDataSet(
+    "ScanObjectNN", "the folder of a split, such as main_split_nobg, or one of its .h5 files.", _open
 )
