@@ -65,7 +65,7 @@ class Adapter(MethodTools, ABC):
     name: ClassVar[str]  # in code and configurations
     title: ClassVar[str]  # in tables
     config_type: ClassVar[type[Config]]
-    presets: ClassVar[Presets] = {"cifar10": {}, "cifar100": {}, "imagenet": {}, "clouds": {}}
+    presets: ClassVar[Presets] = settings.same_presets()
     traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     variants: ClassVar[Presets] = {PAPER: {}}  # settings over any preset
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method

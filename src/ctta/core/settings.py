@@ -16,6 +16,11 @@ FORMER = {"lean": "fast", "weighed": "fast"}  # variants that had another name
 Presets = Mapping[str, Mapping[str, Any]]  # fields by the name of a preset or variant
 
 
+def same_presets(**fields: Any) -> dict[str, Mapping[str, Any]]:
+    """The same settings for every kind of data. No paper gives any for point clouds: those are ours."""
+    return dict.fromkeys(("cifar10", "cifar100", "imagenet", "clouds"), fields)
+
+
 @dataclass(frozen=True)
 class Traits:
     """What a method needs and what it costs, as data: tables and `ctta list methods` show it, a test counts the passes.

@@ -32,7 +32,7 @@ from ctta.base.config import setting
 from ctta.base.randomness import Randomness
 from ctta.core import statistics
 from ctta.core.adapter import Adapter, Step
-from ctta.core.settings import Augmentation, Features, Presets, Training, Traits
+from ctta.core.settings import Augmentation, Features, Presets, Training, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,6 @@ class AdaContrastConfig(Augmentation, Features, Training):
     )
 
 
-PRESET = {"optimizer": "sgd", "lr": 2e-4, "weight_decay": 1e-4}
-
-
 class AdaContrast(Adapter):
     """Asks the neighbours for labels, and keeps samples of different labels apart."""
 
@@ -62,12 +59,7 @@ class AdaContrast(Adapter):
     traits = Traits("all parameters", forwards=(5, 5), backwards=(1, 1), answers="after")
     config_type = AdaContrastConfig
     config: AdaContrastConfig
-    presets: ClassVar[Presets] = {
-        "cifar10": PRESET,
-        "cifar100": PRESET,
-        "imagenet": PRESET,
-        "clouds": PRESET,  # ours: the paper gives none
-    }
+    presets: ClassVar[Presets] = same_presets(optimizer="sgd", lr=2e-4, weight_decay=1e-4)
     seen: Tensor
     memory_features: Tensor
     memory_probabilities: Tensor

@@ -24,7 +24,7 @@ from torch import Tensor
 from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
 from ctta.core.networks import norm_parameters
-from ctta.core.settings import Normalization, Presets, Training, Traits
+from ctta.core.settings import Normalization, Presets, Training, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -49,12 +49,7 @@ class ConjugatePL(Adapter):
     traits = Traits("norm parameters", forwards=(2, 2), backwards=(1, 1), answers="after")
     config_type = ConjugatePLConfig
     config: ConjugatePLConfig
-    presets: ClassVar[Presets] = {
-        "cifar10": {"optimizer": "sgd", "lr": 1e-3},
-        "cifar100": {"optimizer": "sgd", "lr": 1e-3},
-        "imagenet": {"optimizer": "sgd", "lr": 1e-3},
-        "clouds": {"optimizer": "sgd", "lr": 1e-3},  # ours: the paper has none
-    }
+    presets: ClassVar[Presets] = same_presets(optimizer="sgd", lr=1e-3)
     needs_norm = True
 
     def build(self) -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
-from ctta.core.settings import Augmentation, Normalization, Presets, Traits
+from ctta.core.settings import Augmentation, Normalization, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -39,12 +39,7 @@ class TestAug(Adapter):
     traits = Traits("nothing", forwards=(32, 32), backwards=(0, 0))
     config_type = TestAugConfig
     config: TestAugConfig
-    presets: ClassVar[Presets] = {
-        "cifar10": {},
-        "cifar100": {},
-        "imagenet": {},
-        "clouds": {"draw": "sample"},  # ours: the paper gives none
-    }
+    presets: ClassVar[Presets] = {**same_presets(), "clouds": {"draw": "sample"}}
 
     def build(self) -> None:
         self.model = self.copy_source(many_passes=True)
