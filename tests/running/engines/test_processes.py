@@ -24,7 +24,7 @@ from run_folders import assert_same_runs
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog"], "images": 100, "batch": 10},
     "model": {"name": None, "factory": "gates:dies_once"},
-    "methods": ["source", {"method": "tent", "lr": 0.01}, {"method": "tent", "label": "more", "lr": 0.1}],
+    "methods": ["source", {"method": "tent", "lr": 0.01}, {"method": "tent", "name": "more", "lr": 0.1}],
 }
 
 
@@ -66,7 +66,7 @@ def test_ctrl_c_stops_all_workers_and_the_same_command_goes_on(tmp_path, monkeyp
     _, err = process.communicate(timeout=PATIENCE)  # ends when the last process that may write has ended
     assert process.returncode == 130, err
     assert "Stopped." in err
-    assert "the same command goes on from there" in " ".join(err.split())
+    assert "the same command continues from there" in " ".join(err.split())
     assert "Traceback" not in err
     done = _lines(out)
     assert 0 < done < 40

@@ -26,7 +26,7 @@ TESTS = Path(__file__).parents[2]
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog"], "images": 200, "batch": 10},
     "model": {"name": None, "factory": "gates:waits"},
-    "methods": [{"method": "tent", "lr": 0.01}, {"method": "tent", "label": "more", "lr": 0.1}, "bn_adapt"],
+    "methods": [{"method": "tent", "lr": 0.01}, {"method": "tent", "name": "more", "lr": 0.1}, "bn_adapt"],
 }
 MEASURED = ("seconds_per_batch", "images_per_second", "peak_memory_mb")
 
