@@ -111,7 +111,12 @@ def _model(settings: Model) -> Generator[Finding, None, nn.Module | None]:
 def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) -> Iterator[Finding]:
     """Check the model on the data and every method on the model."""
     x = batch.x[:TRIED]
-    yield from _sizes(made.model, x.shape[-1])
+    pixels, name = x.shape[-1], made.model.name
+    entry = MODELS.get(name or "") if made.model.factory is None else None
+    if entry is not None and entry.input_size != pixels:
+        far = max(pixels, entry.input_size) >= FACTOR * min(pixels, entry.input_size)
+        text = f"{name} was trained on images of {entry.input_size} pixels; these have {pixels}."
+        yield Finding("data", "problem" if far else "remark", text)
     try:
         classes = Source(model)(x).shape[1]
         scorable(stream, classes)
@@ -145,15 +150,7 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
             names = ", ".join(cell.cell for cell in cells)
             yield Finding("methods", "fact", f"{names}: {cells[0].method}, preset {cells[0].preset}")
     plain = stream if made.protocol == PLAIN else open_stream(made.data)
-    yield from _source_error(made, plain, model, x.shape[-1], classes)
-
-
-def _sizes(model: Model, pixels: int) -> Iterator[Finding]:
-    entry = MODELS.get(model.name or "") if model.factory is None else None
-    if entry is not None and entry.input_size != pixels:
-        far = max(pixels, entry.input_size) >= FACTOR * min(pixels, entry.input_size)
-        text = f"{model.name} was trained on images of {entry.input_size} pixels; these have {pixels}."
-        yield Finding("data", "problem" if far else "remark", text)
+    yield from _source_error(made, plain, model, pixels, classes)
 
 
 def _source_error(made: Experiment, stream: Stream, model: nn.Module, pixels: int, classes: int) -> Iterator[Finding]:

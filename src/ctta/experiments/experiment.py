@@ -70,13 +70,9 @@ class Experiment:
     measure: Measure = field(default_factory=Measure)
     baseline: str | None = None  # the name of the row to compare with; None: Source, if there is one
 
-    def asdict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
     def identity(self, files: Mapping[str, str] | None = None) -> str:
         """Return a hash of all that decides the numbers; `files` are hashes of the files' contents."""
-        decisive = {key: value for key, value in self.asdict().items() if key not in SHOWN}
+        decisive = {key: value for key, value in asdict(self).items() if key not in SHOWN}
         if self.protocol == PLAIN:  # the same stream, whether the section is given or not
             del decisive["protocol"]
         if self.measure == Measure():

@@ -57,7 +57,12 @@ def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> 
     """Read the points of a grid; a mistake in one place does not hide another."""
     problems: list[str] = []
     axes = _axes(values.get("grid"), problems)
-    average_over = _average_over(values.get("average_over", []), axes, problems)
+    average_over = values.get("average_over", [])
+    if not isinstance(average_over, list):
+        problems.append(f"average_over must be a list of axes of the grid. Got {average_over!r}.")
+        average_over = []
+    unknown = [key for key in average_over if key not in axes]
+    problems += [f"average_over: no axis is called {key!r}. {nearest(str(key), axes)}" for key in unknown]
     base = {key: value for key, value in values.items() if key not in ("grid", "average_over")}
     named, titles = str(values.get("name", name)), heads(axes)
     points, settings, drafts = {}, [], {}
@@ -74,7 +79,7 @@ def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> 
         problems += drafts[slug].problems
     found = [without_effect(key, settings) for key in axes]
     problems += [f"grid: {problem}" for problem in found if problem]
-    head = Head(named, axes, average_over, points, command)
+    head = Head(named, axes, tuple(average_over), points, command)
     return SweepDraft(head, drafts, tuple(dict.fromkeys(problems)))
 
 
@@ -100,16 +105,6 @@ def _axes(grid: Any, problems: list[str]) -> dict[str, tuple[Any, ...]]:
             problems += [f"grid: {key} has {one} more than once. Each value counts once." for one in twice]
             axes[str(key)] = tuple(values)
     return axes
-
-
-def _average_over(keys: Any, axes: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
-    if not isinstance(keys, list):
-        problems.append(f"average_over must be a list of axes of the grid. Got {keys!r}.")
-        return ()
-    problems += [
-        f"average_over: no axis is called {key!r}. {nearest(str(key), axes)}" for key in keys if key not in axes
-    ]
-    return tuple(key for key in keys if key in axes)
 
 
 def _word(value: Any) -> str:

@@ -91,7 +91,7 @@ class Done:
     seconds: float
     peak_memory: float  # MB above the process without the adapter
     valid: bool = True
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -140,14 +140,12 @@ class RunFolder:
     def records(self, cell: str) -> Iterator[Record]:
         """The complete lines; one that a crash cut short is left out."""
         path = self.records_path(cell)
-        if path.is_file():
-            with path.open() as lines:
-                for line in lines:
-                    if line.endswith("\n"):
-                        data = json.loads(line)
-                        clean = data.get("clean")
-                        tuples = {"bins": tuple(map(tuple, data["bins"])), "clean": clean and tuple(clean)}
-                        yield Record(**{**data, **tuples})
+        lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
+        for line in lines:
+            if line.endswith("\n"):
+                data = json.loads(line)
+                clean = data.get("clean")
+                yield Record(**{**data, "bins": tuple(map(tuple, data["bins"])), "clean": clean and tuple(clean)})
 
     def write_samples(self, cell: str, samples: Samples) -> None:
         content = io.BytesIO()
@@ -159,7 +157,7 @@ class RunFolder:
         if not path.is_file():
             return None
         with np.load(path) as stored:
-            return Samples(**{name: stored[name] for name in stored.files})
+            return Samples(**stored)
 
     def write_done(self, cell: str, done: Done) -> None:
         write_atomically(self.done_path(cell), json.dumps(asdict(done)).encode())

@@ -171,7 +171,6 @@ class AdaptationPlan:
             names = " and ".join(map(str, taken))
             raise StateError(f"{names} would be overwritten. Use --force, or give another name.")
         summary, began = AdaptationSummary(len(self.samples)), time.perf_counter()
-        device, _ = self.adapter.placement
         batches = evaluate(self.adapter, self.stream, tell=False)
         if folder is not None:
             head = self._begin(folder, command)
@@ -180,7 +179,8 @@ class AdaptationPlan:
         with out.open("w", newline="", encoding="utf-8") as file:
             table = PredictionTable(file, self.stream, self.classes)
             for evaluated in batches:
-                source = self.adapter.source(evaluated.batch.x.to(device)).argmax(1).tolist()
+                x = evaluated.batch.x.to(self.adapter.placement[0])
+                source = self.adapter.source(x).argmax(1).tolist()
                 summary = summary.add(table.write(evaluated, source))
                 confidence = (*summary.confidence, evaluated.record.info["confidence"])
                 summary = replace(summary, confidence=confidence, seconds=time.perf_counter() - began)

@@ -36,8 +36,7 @@ class Gallery:
         batch, selected = evaluated.batch, evaluated.selected
         if not batch.last or batch.position >= SEGMENTS:
             return
-        n = min(SHOWN, len(batch.x))
-        device, _ = adapter.placement
+        n, device = min(SHOWN, len(batch.x)), adapter.placement[0]
         self.kept[batch.position] = {
             "images": as_pictures(batch.x[:n]),
             "position": np.full(n, batch.position),

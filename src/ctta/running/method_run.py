@@ -66,7 +66,11 @@ def write_method_run(
             record = evaluated.record
             gallery.keep(adapter, evaluated)
             if record.step < len(known):
-                _must_equal(record, known[record.step], folder)
+                if not record.same(known[record.step]):
+                    raise StateError(
+                        f"Batch {record.step} of {record.method}, computed again, differs from its record in "
+                        f"{folder.path}. Code, threads or libraries have changed since. Run again in a new folder."
+                    )
             else:
                 file.write(json.dumps(asdict(record)) + "\n")
                 file.flush()
@@ -96,13 +100,3 @@ def _whole_records(folder: RunFolder, cell: str) -> list[Record]:
     if path.is_file():
         os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
     return list(folder.records(cell))
-
-
-def _must_equal(record: Record, known: Record, folder: RunFolder) -> None:
-    # Both sides go through JSON, so that numbers are compared as they are stored.
-    found, expected = (Record(**json.loads(json.dumps(asdict(one)))) for one in (record, known))
-    if not found.same(expected):
-        raise StateError(
-            f"Batch {record.step} of {record.method}, computed again, differs from its record in {folder.path}. Code, "
-            "threads or libraries have changed since. Run again in a new folder."
-        )

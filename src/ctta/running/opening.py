@@ -85,7 +85,7 @@ def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads:
         head = folder.run()
         if head.identity != experiment.identity(files):
             before = {**head.experiment, "files": head.stream.get("files")}
-            difference = _difference(before, {**experiment.asdict(), "files": files})
+            difference = _difference(before, {**asdict(experiment), "files": files})
             raise StateError(
                 f"{folder.path} holds another experiment: {difference}. Give another --out, or remove the folder."
             )
@@ -125,7 +125,7 @@ def _new(
     }
     notes = (*experiment.notes, *stream.notes)
     identity, made_with = experiment.identity(files), environment(threads)
-    return Run(experiment.name, identity, experiment.asdict(), about, cells, made_with, command, notes)
+    return Run(experiment.name, identity, asdict(experiment), about, cells, made_with, command, notes)
 
 
 def _difference(old: Any, new: Any, path: str = "") -> str:

@@ -43,8 +43,7 @@ def evaluate(
 
 
 def _evaluate(adapter: Adapter, batch: Batch) -> Evaluated:
-    device, _ = adapter.placement
-    x = batch.x.to(device)
+    x = batch.x.to(adapter.placement[0])
     began = time.perf_counter()
     step = adapter.step(x)
     prediction, confidence, selected, info = _read(step, batch.answer(step.logits))
