@@ -49,8 +49,7 @@ class Method:
         kind = METHODS[self.method]
         preset = kind.preset_name(self.preset, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
-        file = f"{_slug(self.name)}-s{seed}"
-        return Cell(file, self.method, self.name, seed, preset, config, asdict(kind.traits))
+        return Cell(f"{_slug(self.name)}-s{seed}", self.method, self.name, seed, preset, config, asdict(kind.traits))
 
 
 @dataclass(frozen=True)
@@ -80,8 +79,7 @@ class Experiment:
         for part, names in NOT_DECISIVE.items():
             for name in names:
                 (decisive[part] or {}).pop(name, None)
-        decisive["files"] = dict(files or {})
-        return hashed(json.dumps(decisive, sort_keys=True))
+        return hashed(json.dumps({**decisive, "files": dict(files or {})}, sort_keys=True))
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
         """List every method with every seed, with its settings resolved for batches of this shape."""
@@ -186,11 +184,9 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
         unknown = f"protocol: There is no kind {kind!r}. {nearest(str(kind), KINDS)}"
         problems.append(missing if kind is None else unknown)
         return PLAIN
-    protocol: Protocol | None = section(KINDS[kind], "protocol", values, problems)
-    if protocol is None or data is None:
-        return PLAIN
-    found = [f"protocol: {problem}" for problem in protocol_problems(protocol, data)]
-    problems += found
+    protocol: Protocol = section(KINDS[kind], "protocol", values, problems) or PLAIN
+    found = protocol_problems(protocol, data) if data is not None else []
+    problems += [f"protocol: {problem}" for problem in found]
     return PLAIN if found else protocol
 
 

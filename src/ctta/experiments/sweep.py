@@ -29,20 +29,16 @@ LONGEST = 24  # letters of a value in the name of a folder
 
 
 @dataclass(frozen=True)
-class SweepDraft:
-    """A sweep as far as it is valid, and what is wrong with it."""
+class Sweep:
+    """The head of the sweep's folder, the experiments of its points, and what is wrong with them."""
 
     head: Head
     drafts: Mapping[str, Draft]  # by the name of their folder, which does not depend on the other points
     problems: tuple[str, ...]  # each once, however many points have it
 
-
-@dataclass(frozen=True)
-class Sweep:
-    """Experiments by the name of their folder, and the head of the sweep's own folder."""
-
-    head: Head
-    experiments: Mapping[str, Experiment]
+    @property
+    def experiments(self) -> dict[str, Experiment]:
+        return {slug: draft.experiment for slug, draft in self.drafts.items()}
 
 
 def make(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> Sweep:
@@ -50,10 +46,10 @@ def make(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> S
     read = draft(values, name, command)
     if read.problems:
         raise ConfigError("\n".join(read.problems))
-    return Sweep(read.head, {slug: point.experiment for slug, point in read.drafts.items()})
+    return read
 
 
-def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> SweepDraft:
+def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> Sweep:
     """Read the points of a grid; a mistake in one place does not hide another."""
     problems: list[str] = []
     axes = _axes(values.get("grid"), problems)
@@ -80,7 +76,7 @@ def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> 
     found = [without_effect(key, settings) for key in axes]
     problems += [f"grid: {problem}" for problem in found if problem]
     head = Head(named, axes, tuple(average_over), points, command)
-    return SweepDraft(head, drafts, tuple(dict.fromkeys(problems)))
+    return Sweep(head, drafts, tuple(dict.fromkeys(problems)))
 
 
 def _axes(grid: Any, problems: list[str]) -> dict[str, tuple[Any, ...]]:

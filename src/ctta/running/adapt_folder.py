@@ -4,8 +4,8 @@
     for summary in plan.run("predictions.csv", report="runs/photos"):
         ...  # after every batch; the last one sums up all of them
 
-It is the common loop over an unlabelled stream (see `ctta.data.unlabelled`), with a table of predictions that grows
-batch by batch: an interrupt loses nothing. A sample that cannot be read gets a line that says why.
+The table of predictions grows batch by batch: an interrupt loses nothing. A sample that cannot be read gets a line that
+says why.
 """
 
 from __future__ import annotations

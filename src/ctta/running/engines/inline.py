@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ctta.running.engines.job import Events, Job, JobRunner
+from ctta.running.engines.job import Events, Job, run_jobs
 from ctta.running.opening import ClaimedRun
 
 
@@ -18,6 +18,4 @@ class Inline:
     threads: ClassVar[None] = None
 
     def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
-        runner = JobRunner(self.checkpoint_seconds, claimed)
-        for job in jobs:
-            yield from runner.run(job)
+        return run_jobs(jobs, self.checkpoint_seconds, claimed)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -60,24 +60,21 @@ class Engine(Protocol):
         ...
 
 
-class JobRunner:
-    """Runs jobs one after the other. The last run stays open, since jobs of one run follow each other."""
+def run_jobs(jobs: Iterable[Job], checkpoint_seconds: float, claimed: ClaimedRun | None = None) -> Events:
+    """Run jobs in this process, each from where it was; yields after every batch and when a job is over.
 
-    def __init__(self, checkpoint_seconds: float, claimed: ClaimedRun | None = None) -> None:
-        self._checkpoint_seconds = checkpoint_seconds
-        self._claimed = claimed
-        self._warm: Path | None = None
-
-    def run(self, job: Job) -> Iterator[Event]:
-        """Run a job from where it was; yields after every batch and when it is complete or has failed."""
+    The last run stays open, since jobs of one run follow each other.
+    """
+    warm: Path | None = None
+    for job in jobs:
         try:
-            if self._claimed is None or self._claimed.folder.path.resolve() != job.folder:
-                self._claimed = None  # frees its memory before the next one is opened
-                self._claimed = claim(open_experiment(job.experiment), RunFolder(job.folder))
-            if self._warm != job.folder:
-                self._claimed.opened.warm_up()
-                self._warm = job.folder
-            for record in run_method(self._claimed, job.cell, checkpoint_seconds=self._checkpoint_seconds):
+            if claimed is None or claimed.folder.path.resolve() != job.folder:
+                claimed = None  # frees its memory before the next one is opened
+                claimed = claim(open_experiment(job.experiment), RunFolder(job.folder))
+            if warm != job.folder:
+                claimed.opened.warm_up()
+                warm = job.folder
+            for record in run_method(claimed, job.cell, checkpoint_seconds=checkpoint_seconds):
                 yield Event(job, record.step + 1, record.domain)
         except CttaError as error:
             yield Event(job, over=True, error=str(error))

@@ -17,7 +17,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from ctta.base.errors import StateError
-from ctta.running.engines.job import LOSSES, Event, Events, Job, JobRunner, LostWorkers
+from ctta.running.engines.job import LOSSES, Event, Events, Job, LostWorkers, run_jobs
 from ctta.running.memory import keep_freed
 from ctta.running.opening import ClaimedRun
 
@@ -131,11 +131,9 @@ def _work(line: Connection, threads: int, checkpoint_seconds: float) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed()
     torch.set_num_threads(threads)
-    runner = JobRunner(checkpoint_seconds)
     line.send("ready")
-    while True:
-        for event in runner.run(line.recv()):
-            line.send((event.done, event.domain, event.over, event.error))
+    for event in run_jobs(iter(line.recv, None), checkpoint_seconds):
+        line.send((event.done, event.domain, event.over, event.error))
 
 
 def _end_with_parent() -> None:

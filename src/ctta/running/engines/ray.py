@@ -23,7 +23,7 @@ import torch
 
 from ctta.base.errors import StateError
 from ctta.base.fileio import optional_import
-from ctta.running.engines.job import Event, Events, Job, JobRunner, LostWorkers
+from ctta.running.engines.job import Event, Events, Job, LostWorkers, run_jobs
 from ctta.running.engines.transfer import RunUpdate, UpdateReader, apply_update, read_files, write_files
 from ctta.running.memory import keep_freed
 from ctta.running.opening import ClaimedRun
@@ -98,7 +98,7 @@ def _work(
         folder = Path(temporary).resolve()
         write_files(folder, files)
         updates, last = UpdateReader(folder, job.cell.cell), time.monotonic()
-        for event in JobRunner(cluster.checkpoint_seconds).run(replace(job, folder=folder)):
+        for event in run_jobs([replace(job, folder=folder)], cluster.checkpoint_seconds):
             if event.over or time.monotonic() - last > cluster.update_seconds:
                 yield replace(event, job=job), updates.read()
                 last = time.monotonic()

@@ -1,8 +1,7 @@
 """The files of a method run on their way between machines that share no disk.
 
-The job goes out with what the run folder holds of it. A worker runs it in a folder of its own and sends back what was
-written, update by update; the receiving side applies updates to the run folder in the order that keeps it whole:
-records first, the mark of completeness last.
+A worker runs a job in a folder of its own and sends back what was written, update by update, in the order that keeps
+the run folder whole: records first, the mark of completeness last.
 """
 
 from __future__ import annotations
