@@ -16,7 +16,6 @@ from ctta.running.runner import Evaluated
 
 SHOWN = 6  # samples per domain
 SEGMENTS = 30  # of a long stream, samples of the first segments are kept
-
 SIZE = 96  # pixels of a drawn point cloud
 REACH = 1.6  # coordinates that fit into the picture, either way; more if a point cloud needs it
 AROUND, ABOVE = np.radians([35.0, 25.0])  # where the eye is: about the up axis, and over the horizon
