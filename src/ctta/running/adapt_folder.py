@@ -235,7 +235,6 @@ def plan_adaptation(
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
-    `detect` says whether the method detects changes of domain itself.
     """
     provider, colon, _ = model.partition(":")
     own = bool(colon) and provider not in PROVIDERS

@@ -52,14 +52,11 @@ def write_method_run(
     batches: Iterable[Evaluated],
     memory: PeakMemory,
     gallery: Gallery,
-    known: Sequence[Record] = (),
+    known: Sequence[Record] = (),  # the records that are there already
     problems: tuple[str, ...] = (),
     checkpoint_seconds: float = math.inf,
 ) -> Iterator[Evaluated]:
-    """Write batches into the run folder as they are evaluated: records at once, the mark of completeness last.
-
-    `known` are the records that are there already.
-    """
+    """Write batches into the run folder as they are evaluated: records at once, the mark of completeness last."""
     last_save = time.monotonic()
     with folder.records_path(cell).open("a") as file:
         for evaluated in batches:

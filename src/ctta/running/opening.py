@@ -76,10 +76,7 @@ def open_experiment(experiment: Experiment) -> OpenExperiment:
 
 
 def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads: int | None = None) -> ClaimedRun:
-    """Write the head of a new run folder; one that holds another experiment is refused.
-
-    What may change between two attempts is brought up to date: how the run is shown, and whether it is to be trusted.
-    """
+    """Write the head of a new run folder, or bring it up to date; one that holds another experiment is refused."""
     experiment, cells, files = opened.experiment, opened.experiment.cells(opened.x.shape), opened.files()
     if (folder.path / "run.json").is_file():
         head = folder.run()

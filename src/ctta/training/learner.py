@@ -182,7 +182,8 @@ class Learner:
             "torch": torch.__version__,
             "date": datetime.now(UTC).date().isoformat(),
         }
-        about |= {} if last["test_error"] is None else {"test_error": f"{last['test_error']:.2f}"}
+        if last["test_error"] is not None:
+            about["test_error"] = f"{last['test_error']:.2f}"
         return {key: str(value) for key, value in about.items()}
 
     def _learn(self, x: Tensor, y: Tensor) -> float:

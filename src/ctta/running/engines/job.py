@@ -61,11 +61,8 @@ class Engine(Protocol):
 
 
 def run_jobs(jobs: Iterable[Job], checkpoint_seconds: float, claimed: ClaimedRun | None = None) -> Events:
-    """Run jobs in this process, each from where it was; yields after every batch and when a job is over.
-
-    The last run stays open, since jobs of one run follow each other.
-    """
-    warm: Path | None = None
+    """Run jobs in this process, each from where it was; yields after every batch and when a job is over."""
+    warm: Path | None = None  # the last run stays open and warm, since jobs of one run follow each other
     for job in jobs:
         try:
             if claimed is None or claimed.folder.path.resolve() != job.folder:
