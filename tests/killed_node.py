@@ -13,19 +13,22 @@ from pathlib import Path
 from ray.cluster_utils import Cluster
 
 from ctta.experiments import experiment as experiments
-from ctta.running.engines import RayCluster
+from ctta.running.engines import Job, RayCluster
 from ctta.running.engines.job import LostWorkers
 from ctta.running.run import run
 from gates import Gate
 
-lost = []
-again = LostWorkers.again
-LostWorkers.again = lambda self, job: lost.append(job.cell.cell) or again(self, job)
-
 
 def main(spec: str, out: str) -> None:
     os.environ |= {"GATE": f"{out}.gate", "DRIVER": str(os.getpid())}  # before the nodes are started
-    gate = Gate(Path(os.environ["GATE"]))
+    gate, lost, again = Gate(Path(os.environ["GATE"])), [], LostWorkers.again
+
+    def note(self: LostWorkers, job: Job) -> bool:
+        lost.append(job.cell.cell)
+        gate.open()  # not before: a worker of the killed node could finish before it notices that it is alone
+        return again(self, job)
+
+    LostWorkers.again = note
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     doomed = cluster.add_node(num_cpus=1)
     seen: set[str] = set()
@@ -37,7 +40,6 @@ def main(spec: str, out: str) -> None:
             if len(seen) == 2 and doomed is not None:  # there is one on either node, and neither gets past the gate
                 cluster.remove_node(doomed, allow_graceful=False)
                 doomed = None
-                gate.open()
     finally:
         cluster.shutdown()
     print(json.dumps({"lost": lost, "failures": [event.error for event in status.failures]}))

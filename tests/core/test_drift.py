@@ -15,7 +15,7 @@ from ctta.core.drift import Detector
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
-from ctta.testing.contract import CHECKS, Case, OnDevice, flat_state, predictions, same, same_state
+from ctta.testing.contract import CHECKS, Case, OnDevice, flat_state, predictions, same
 from ctta.testing.networks import make_network
 from run_folders import execute
 
@@ -220,7 +220,7 @@ def test_reset_and_save_between_few_samples():
     assert same([step.logits for step in rest], [step.logits for step in again])
     assert sum(int(step.info["boundary"]) for step in rest) == 1
     adapter.reset()
-    assert same_state(fresh, flat_state(adapter.state_dict()))
+    assert same(fresh, flat_state(adapter.state_dict()))
     assert same(first, predictions(adapter, small[:3]))
 
 
@@ -230,7 +230,7 @@ def test_a_bad_batch_is_not_looked_at():
     before = flat_state(adapter.state_dict())
     with pytest.raises(ctta.InputError):
         adapter(batches()[0] * math.nan)
-    assert same_state(before, flat_state(adapter.state_dict()))
+    assert same(before, flat_state(adapter.state_dict()))
 
 
 def test_wrong_settings_are_explained():

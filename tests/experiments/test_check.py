@@ -112,6 +112,27 @@ def test_every_method_is_tried_on_the_model():
     assert "adapts norm layers" in problem
 
 
+def test_views_in_chunks_are_compared_with_one_at_a_time():
+    comparing = changed("model", factory=f"{__file__}:comparing_samples")
+    (problem,) = said(comparing, "problem")
+    assert "other predictions than one at a time" in problem
+    assert said(comparing | {"execution": {"views_per_pass": 1, "parallel_passes": 1}}, "problem") == []
+    assert said(comparing | {"methods": ["source", "tent"]}, "problem") == [], "no method here averages views"
+
+
+class Comparing(nn.Module):
+    """Divides the features of each sample by the largest of the batch."""
+
+    def forward(self, x):
+        return x / x.abs().amax(0)
+
+
+def comparing_samples():
+    torch.manual_seed(0)
+    features = nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    return nn.Sequential(features, Comparing(), nn.Linear(4, 10))
+
+
 def without_norm_layers():
     return nn.Sequential(nn.Conv2d(3, 4, 3, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 10))
 

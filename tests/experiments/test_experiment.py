@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
+
 import numpy as np
 import pytest
 import torch
@@ -122,7 +124,7 @@ def test_identity_is_what_decides_the_numbers():
 
 def test_the_paper_s_table_is_named_and_decides_no_number():
     made = experiments.make({**GOOD, "paper": "table1"})
-    assert made.paper == made.asdict()["paper"] == "table1"
+    assert made.paper == asdict(made)["paper"] == "table1"
     assert made.identity() == experiments.make(GOOD).identity()
     with pytest.raises(ConfigError, match=r"paper: There is no table 'table6'. Did you mean 'table"):
         experiments.make({**GOOD, "paper": "table6"})

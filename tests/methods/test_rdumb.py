@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ctta import ETA, InputError, RDumb
-from ctta.testing.contract import flat_state, predictions, same_state
+from ctta.testing.contract import flat_state, predictions, same
 from ctta.testing.networks import make_batch
 from plain import make_decisive
 
@@ -31,4 +31,4 @@ def test_a_bad_batch_does_not_reset():
     before = flat_state(adapter.state_dict())
     with pytest.raises(InputError, match="NaN or infinity"):
         adapter(BATCHES[2] * float("nan"))
-    assert same_state(before, flat_state(adapter.state_dict()))
+    assert same(before, flat_state(adapter.state_dict()))

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from ctta import ConfigError
-from ctta.training import recipe as recipes
+from ctta.experiments.sections import read_yaml
 from ctta.training.recipe import Network, Recipe, make
 
 SPEC = {"data": {"dataset": "embedded"}, "test": {"dataset": "embedded"}, "model": {"name": "small_resnet"}}
@@ -43,7 +43,7 @@ def test_all_mistakes_at_once(tmp_path):
         make({})
     path = tmp_path / "t.yaml"
     path.write_text(json.dumps(SPEC))
-    assert recipes.load(path, ["train.epochs=7"]).train.epochs == 7
+    assert make(read_yaml(path, ["train.epochs=7"])).train.epochs == 7
 
 
 def test_data_are_clean_unless_a_section_names_domains():

@@ -22,11 +22,12 @@ def command(
     checkpoint_seconds: Every = 30.0,
 ) -> None:
     """Train a source model, if none is available. If it is interrupted, the same command continues it."""
+    from ctta.experiments.sections import read_yaml
     from ctta.running.memory import keep_freed
     from ctta.training import learner, recipe
 
     keep_freed()
-    training = recipe.load(settings, change or [])
+    training = recipe.make(read_yaml(settings, change or []))
     with interruptible(lambda: "The same command continues from the last checkpoint."), progress_bar(quiet) as bar:
         task = bar.add_task("starting", total=None)
         for state in learner.train(training, out, force=force, checkpoint_seconds=checkpoint_seconds):

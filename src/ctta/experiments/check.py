@@ -10,9 +10,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ctta.base.errors import CttaError
+from ctta.core.execution import Execution
+from ctta.core.teacher import MeanTeacher
 from ctta.data.dataset import Data
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import PLAIN, Protocol
@@ -20,10 +23,12 @@ from ctta.data.stream import Batch, Stream
 from ctta.experiments import experiment as experiments
 from ctta.experiments import sweep
 from ctta.experiments.build import make_adapter, source_batches
-from ctta.experiments.experiment import Draft
+from ctta.experiments.experiment import Draft, Experiment
 from ctta.experiments.source_check import beyond, expected, known_weights, measure, scorable
 from ctta.experiments.source_model import Model
+from ctta.methods import METHODS
 from ctta.methods.source import Source
+from ctta.methods.test_aug import TestAug
 from ctta.models import MODELS
 
 TRIED = 4  # samples on which every method is tried
@@ -51,16 +56,17 @@ def check(values: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _sweep(values: Mapping[str, Any]) -> Iterator[Finding]:
     """Check the settings of all points, and data, model and methods once per kind of point; nothing is repeated."""
-    grid = sweep.read(values)
-    size = " x ".join(str(len(values)) for values in grid.axes.values())
-    yield Finding("grid", "fact", f"{len(grid.points)} points, {size}: {', '.join(grid.axes)}")
+    grid = sweep.draft(values)
+    axes = grid.head.axes
+    size = " x ".join(str(len(values)) for values in axes.values())
+    yield Finding("grid", "fact", f"{len(grid.drafts)} points, {size}: {', '.join(axes)}")
     yield from _problems("settings", *grid.problems)
     kinds: dict[str, Draft] = {}
-    for point in grid.points:
-        draft = experiments.draft(point.settings)
+    for draft in grid.drafts.values():
         # Orders and settings of methods do not decide whether an experiment can be run.
-        names = [(method.method, method.name) for method in draft.methods]
-        kinds.setdefault(repr((draft.data, draft.model, draft.source, draft.protocol.kind, names)), draft)
+        made, valid = draft.experiment, (draft.data_valid, draft.model_valid)
+        names = [(method.method, method.name) for method in made.methods]
+        kinds.setdefault(repr((made.data, made.model, valid, made.source, made.protocol.kind, names)), draft)
     seen: set[Finding] = set()
     for finding in chain.from_iterable(map(_contents, kinds.values())):
         if finding not in seen:
@@ -70,10 +76,11 @@ def _sweep(values: Mapping[str, Any]) -> Iterator[Finding]:
 
 def _contents(draft: Draft) -> Iterator[Finding]:
     """Check data, model and methods of an experiment, as far as its settings are valid."""
-    opened = (yield from _data(draft.data, draft.protocol)) if draft.data is not None else None
-    model = (yield from _model(draft.model)) if draft.model is not None else None
-    if draft.data is not None and draft.model is not None and opened is not None and model is not None:
-        yield from _together(draft, draft.data, draft.model, *opened, model)
+    made = draft.experiment
+    opened = (yield from _data(made.data, made.protocol)) if draft.data_valid else None
+    model = (yield from _model(made.model)) if draft.model_valid else None
+    if opened is not None and model is not None:
+        yield from _together(made, *opened, model)
 
 
 def _data(data: Data, protocol: Protocol) -> Generator[Finding, None, tuple[Stream, Batch] | None]:
@@ -106,12 +113,15 @@ def _model(settings: Model) -> Generator[Finding, None, nn.Module | None]:
     return model
 
 
-def _together(
-    draft: Draft, data: Data, settings: Model, stream: Stream, batch: Batch, model: nn.Module
-) -> Iterator[Finding]:
+def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) -> Iterator[Finding]:
     """Check the model on the data and every method on the model."""
     x = batch.x[:TRIED]
-    yield from _sizes(settings, x.shape[-1])
+    pixels, name = x.shape[-1], made.model.name
+    entry = MODELS.get(name or "") if made.model.factory is None else None
+    if entry is not None and entry.input_size != pixels:
+        far = max(pixels, entry.input_size) >= FACTOR * min(pixels, entry.input_size)
+        text = f"{name} was trained on images of {entry.input_size} pixels; these have {pixels}."
+        yield Finding("data", "problem" if far else "remark", text)
     try:
         classes = Source(model)(x).shape[1]
         scorable(stream, classes)
@@ -123,54 +133,62 @@ def _together(
         yield from _problems("data", f"The {problem}: the model was trained on other classes.")
     elif stream.classes and len(stream.classes) != classes:
         yield Finding("data", "remark", f"The data have {len(stream.classes)} classes, the model has {classes}.")
-    if draft.source is not None:
-        (domain,) = open_stream(draft.source).domains
+    if made.source is not None:
+        (domain,) = open_stream(made.source).domains
         yield Finding("source", "fact", f"{len(domain)} samples, for methods that need source data")
     try:
-        if clean := draft.measure.open(data, stream):
+        if clean := made.measure.open(made.data, stream):
             n = sum(map(len, clean.batches))
             yield Finding("measure", "fact", f"{n} clean samples are evaluated after each segment")
     except CttaError as error:
         yield from _problems("measure", str(error))
-    for method in draft.methods:
-        cells = [method.cell(batch.x.shape, seed) for seed in draft.seeds]
+    for method in made.methods:
+        cells = [method.cell(batch.x.shape, seed) for seed in made.seeds]
         try:
-            adapter = make_adapter(cells[0], model, draft.execution)
-            if draft.source is not None:
-                adapter.prepare(source_batches(draft.source, adapter))
+            adapter = make_adapter(cells[0], model, made.execution)
+            if made.source is not None:
+                adapter.prepare(source_batches(made.source, adapter))
             adapter.step(x)
         except CttaError as error:
             yield from _problems("methods", f"{method.name}: {error}")
         else:
             names = ", ".join(cell.cell for cell in cells)
             yield Finding("methods", "fact", f"{names}: {cells[0].method}, preset {cells[0].preset}")
-    plain = stream if draft.protocol == PLAIN else open_stream(data)
-    yield from _source_error(settings, data, plain, model, x.shape[-1], classes)
+    if any(issubclass(METHODS[method.method], MeanTeacher | TestAug) for method in made.methods):
+        yield from _views(made.execution, model, x)
+    plain = stream if made.protocol == PLAIN else open_stream(made.data)
+    yield from _source_error(made, plain, model, pixels, classes)
 
 
-def _sizes(model: Model, pixels: int) -> Iterator[Finding]:
-    entry = MODELS.get(model.name or "") if model.factory is None else None
-    if entry is not None and entry.input_size != pixels:
-        far = max(pixels, entry.input_size) >= FACTOR * min(pixels, entry.input_size)
-        text = f"{model.name} was trained on images of {entry.input_size} pixels; these have {pixels}."
-        yield Finding("data", "problem" if far else "remark", text)
-
-
-def _source_error(
-    settings: Model, data: Data, stream: Stream, model: nn.Module, pixels: int, classes: int
-) -> Iterator[Finding]:
+def _views(execution: Execution, model: nn.Module, x: Tensor) -> Iterator[Finding]:
+    """Check that augmented views in chunks and in parallel give the predictions of one view at a time."""
     try:
-        found = measure(data, stream, model)
+        one, fast = (
+            TestAug(model, views=TRIED, execution=way)(x) for way in (Execution(), execution.replace(precision="full"))
+        )
+    except CttaError:
+        return  # reported with the methods
+    if not torch.allclose(fast, one, rtol=1e-3, atol=1e-3 * float(one.abs().max())):
+        yield from _problems(
+            "execution",
+            "With this model, augmented views in chunks or in parallel give other predictions than one at a time. Set "
+            "execution: {views_per_pass: 1, parallel_passes: 1, channels_last: false}.",
+        )
+
+
+def _source_error(made: Experiment, stream: Stream, model: nn.Module, pixels: int, classes: int) -> Iterator[Finding]:
+    try:
+        found = measure(made.data, stream, model)
     except CttaError as error:
         yield from _problems("data", str(error))
         return
     if found is None:
         yield Finding("error", "remark", "the samples have no labels, so errors cannot be measured")
         return
-    wanted = expected(settings, data, stream, pixels)
+    wanted = expected(made.model, made.data, stream, pixels)
     if wanted is None:
         yield Finding("error", "fact", f"{found}; the expected error is not known: model.expected_error can give it")
-    elif off := wanted.off(found, settings.tolerance):
+    elif off := wanted.off(found, made.model.tolerance):
         yield from _problems(
             "error",
             f"{off}. Weights, mean and std, labels or preprocessing do not belong together, and the run would be "

@@ -63,11 +63,10 @@ class CleanSamples:
 
     def ask(self, adapter: Adapter) -> tuple[int, int, int]:
         """Count the samples, those that the adapter gets wrong, and those that the unadapted model gets wrong."""
-        device, _ = adapter.placement
         n, wrong, source_wrong = 0, 0, 0
         for rows in self.batches:
             samples, labels = self.domain.load(rows)
-            x = to_tensor(samples).to(device)
+            x = to_tensor(samples).to(adapter.placement[0])
             n += len(rows)
             wrong += count_wrong(adapter.predict(x), labels, self.scored)
             source_wrong += count_wrong(adapter.source(x), labels, self.scored)

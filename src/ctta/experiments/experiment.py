@@ -49,8 +49,7 @@ class Method:
         kind = METHODS[self.method]
         preset = kind.preset_name(self.preset, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
-        file = f"{_slug(self.name)}-s{seed}"
-        return Cell(file, self.method, self.name, seed, preset, config, asdict(kind.traits))
+        return Cell(f"{_slug(self.name)}-s{seed}", self.method, self.name, seed, preset, config, asdict(kind.traits))
 
 
 @dataclass(frozen=True)
@@ -70,13 +69,9 @@ class Experiment:
     measure: Measure = field(default_factory=Measure)
     baseline: str | None = None  # the name of the row to compare with; None: Source, if there is one
 
-    def asdict(self) -> dict[str, Any]:
-        """Return plain data."""
-        return asdict(self)
-
     def identity(self, files: Mapping[str, str] | None = None) -> str:
         """Return a hash of all that decides the numbers; `files` are hashes of the files' contents."""
-        decisive = {key: value for key, value in self.asdict().items() if key not in SHOWN}
+        decisive = {key: value for key, value in asdict(self).items() if key not in SHOWN}
         if self.protocol == PLAIN:  # the same stream, whether the section is given or not
             del decisive["protocol"]
         if self.measure == Measure():
@@ -84,8 +79,7 @@ class Experiment:
         for part, names in NOT_DECISIVE.items():
             for name in names:
                 (decisive[part] or {}).pop(name, None)
-        decisive["files"] = dict(files or {})
-        return hashed(json.dumps(decisive, sort_keys=True))
+        return hashed(json.dumps({**decisive, "files": dict(files or {})}, sort_keys=True))
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
         """List every method with every seed, with its settings resolved for batches of this shape."""
@@ -94,18 +88,12 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Draft:
-    """An experiment as far as it is valid, and what is wrong with it. A section that is not valid has its default."""
+    """An experiment and what is wrong with it. A section that is not valid has its default."""
 
+    experiment: Experiment
     problems: tuple[str, ...]
-    data: Data | None  # None if the section is not valid
-    model: Model | None  # the same
-    source: Data | None
-    methods: tuple[Method, ...]  # the valid ones
-    seeds: tuple[int, ...]
-    execution: Execution
-    protocol: Protocol
-    measure: Measure
-    baseline: str | None
+    data_valid: bool
+    model_valid: bool
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -115,15 +103,13 @@ def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
 
 def make(values: Mapping[str, Any], name: str = "experiment") -> Experiment:
     """Check plain data; all mistakes are reported together."""
-    read = draft(values)
+    read = draft(values, name)
     if read.problems:
         raise ConfigError("\n".join(read.problems))
-    parts = {part.name: getattr(read, part.name) for part in fields(Draft) if part.name != "problems"}
-    notes = tuple(str(note) for note in values.get("notes", []))
-    return Experiment(name=str(values.get("name", name)), notes=notes, paper=values.get("paper"), **parts)
+    return read.experiment
 
 
-def draft(values: Mapping[str, Any]) -> Draft:
+def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     """Check plain data section by section, so that a mistake in one section does not hide another."""
     problems = _unknown_sections(values)
     data = section(Data, "data", values.get("data", {}), problems)
@@ -146,14 +132,34 @@ def draft(values: Mapping[str, Any]) -> Draft:
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
         problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
         seeds = [0]
-    if not isinstance(notes := values.get("notes", []), list):
+    notes = values.get("notes", [])
+    if not isinstance(notes, list):
         problems.append(f"notes must be a list of texts. Got {notes!r}.")
-    if (table := values.get("paper")) is not None and table not in tuple(TABLES):
-        problems.append(f"paper: There is no table {table!r}. {nearest(str(table), TABLES)}")
+        notes = []
+    paper = values.get("paper")
+    if paper is not None and paper not in tuple(TABLES):
+        problems.append(f"paper: There is no table {paper!r}. {nearest(str(paper), TABLES)}")
     measure = section(Measure, "measure", values.get("measure", {}), problems) or Measure()
     problems += [f"measure: {problem}" for problem in measure.problems(data)] if data is not None else []
-    baseline = _baseline(values.get("baseline"), methods, problems)
-    return Draft(tuple(problems), data, model, source, methods, tuple(seeds), execution, protocol, measure, baseline)
+    baseline, rows = values.get("baseline"), [method.name for method in methods]
+    if baseline is not None and baseline not in rows:
+        hint = nearest(str(baseline), rows)
+        problems.append(f"baseline must be the name of a row; there is no row {baseline!r}. {hint}")
+    made = Experiment(
+        name=str(values.get("name", name)),
+        data=data or Data(),
+        model=model or Model(),
+        methods=methods,
+        seeds=tuple(seeds),
+        notes=tuple(map(str, notes)),
+        source=source,
+        execution=execution,
+        protocol=protocol,
+        paper=paper,
+        measure=measure,
+        baseline=baseline,
+    )
+    return Draft(made, tuple(problems), data is not None, model is not None)
 
 
 def _unknown_sections(values: Mapping[str, Any]) -> list[str]:
@@ -178,20 +184,10 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
         unknown = f"protocol: There is no kind {kind!r}. {nearest(str(kind), KINDS)}"
         problems.append(missing if kind is None else unknown)
         return PLAIN
-    protocol: Protocol | None = section(KINDS[kind], "protocol", values, problems)
-    if protocol is None or data is None:
-        return PLAIN
-    found = [f"protocol: {problem}" for problem in protocol_problems(protocol, data)]
-    problems += found
+    protocol: Protocol = section(KINDS[kind], "protocol", values, problems) or PLAIN
+    found = protocol_problems(protocol, data) if data is not None else []
+    problems += [f"protocol: {problem}" for problem in found]
     return PLAIN if found else protocol
-
-
-def _baseline(value: Any, methods: Sequence[Method], problems: list[str]) -> str | None:
-    names = [method.name for method in methods]
-    if value is not None and value not in names:
-        problems.append(f"baseline must be the name of a row; there is no row {value!r}. {nearest(str(value), names)}")
-        return None
-    return value if value is None else str(value)
 
 
 def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:

@@ -39,10 +39,7 @@ def override(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
 
 
 def put(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
-    """Return a copy with one setting changed: `section.field`, a whole section, or `method.field` for all methods.
-
-    A section that is not valid stays as it is; `experiment.draft` reports what is wrong with it.
-    """
+    """Return a copy with one setting changed: `section.field`, a whole section, or `method.field` for all methods."""
     section, dot, name = key.partition(".")
     if not dot:
         return {**values, key: value}
@@ -50,6 +47,7 @@ def put(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
         entries = values.get("methods", default_methods(values))
         listed = isinstance(entries, list)
         return {**values, "methods": [_with_field(entry, name, value) for entry in entries] if listed else entries}
+    # A section that is not valid stays as it is; `experiment.draft` reports what is wrong with it.
     former = {} if values.get(section) is None else values[section]
     return {**values, section: {**former, name: value}} if isinstance(former, Mapping) else values
 

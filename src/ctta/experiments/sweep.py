@@ -18,7 +18,7 @@ from typing import Any
 from ctta.base.errors import ConfigError, nearest
 from ctta.base.fileio import hashed
 from ctta.experiments import experiment as experiments
-from ctta.experiments.experiment import Experiment
+from ctta.experiments.experiment import Draft, Experiment
 from ctta.experiments.sections import put, without_effect
 from ctta.records.sweep_folder import Head, heads, shown, text
 
@@ -29,63 +29,54 @@ LONGEST = 24  # letters of a value in the name of a folder
 
 
 @dataclass(frozen=True)
-class Point:
-    """One point of the grid: its values along the axes, and its experiment as plain data."""
-
-    slug: str  # the name of its folder, which does not depend on the other points
-    values: Mapping[str, Any]
-    settings: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class SweepDraft:
-    """A sweep as far as it is valid, and what is wrong with it."""
-
-    axes: Mapping[str, tuple[Any, ...]]
-    average_over: tuple[str, ...]
-    points: tuple[Point, ...]
-    problems: tuple[str, ...]  # each once, however many points have it
-
-
-@dataclass(frozen=True)
 class Sweep:
-    """Experiments by the name of their folder, and the head of the sweep's own folder."""
+    """The head of the sweep's folder, the experiments of its points, and what is wrong with them."""
 
     head: Head
-    experiments: Mapping[str, Experiment]
+    drafts: Mapping[str, Draft]  # by the name of their folder, which does not depend on the other points
+    problems: tuple[str, ...]  # each once, however many points have it
+
+    @property
+    def experiments(self) -> dict[str, Experiment]:
+        return {slug: draft.experiment for slug, draft in self.drafts.items()}
 
 
 def make(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> Sweep:
     """Check plain data; all mistakes of all points are reported together."""
-    grid, named = read(values, name), str(values.get("name", name))
-    if grid.problems:
-        raise ConfigError("\n".join(grid.problems))
-    points = {point.slug: point.values for point in grid.points}
-    head = Head(named, grid.axes, grid.average_over, points, command)
-    return Sweep(head, {point.slug: experiments.make(point.settings, named) for point in grid.points})
+    read = draft(values, name, command)
+    if read.problems:
+        raise ConfigError("\n".join(read.problems))
+    return read
 
 
-def read(values: Mapping[str, Any], name: str = "sweep") -> SweepDraft:
+def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> Sweep:
     """Read the points of a grid; a mistake in one place does not hide another."""
     problems: list[str] = []
     axes = _axes(values.get("grid"), problems)
-    average_over = _average_over(values.get("average_over", []), axes, problems)
+    average_over = values.get("average_over", [])
+    if not isinstance(average_over, list):
+        problems.append(f"average_over must be a list of axes of the grid. Got {average_over!r}.")
+        average_over = []
+    unknown = [key for key in average_over if key not in axes]
+    problems += [f"average_over: no axis is called {key!r}. {nearest(str(key), axes)}" for key in unknown]
     base = {key: value for key, value in values.items() if key not in ("grid", "average_over")}
     named, titles = str(values.get("name", name)), heads(axes)
-    points = []
+    points, settings, drafts = {}, [], {}
     for chosen in product(*axes.values()):
         at = dict(zip(axes, chosen, strict=True))
-        settings = base
-        for key in sorted(at, key=lambda key: "." in key):  # whole sections first, then fields in them
-            single = key in LISTS and not isinstance(at[key], list)
-            settings = put(settings, key, [at[key]] if single else at[key])
         title = ", ".join(f"{titles[key]} {shown(axes[key], value)}" for key, value in at.items())
         slug = "_".join(f"{titles[key]}-{_word(value)}" for key, value in at.items())
-        points.append(Point(slug, at, {**settings, "name": f"{named}: {title}"}))
-        problems += experiments.draft(settings).problems
-    found = [without_effect(key, [point.settings for point in points]) for key in axes]
+        point = {**base, "name": f"{named}: {title}"}
+        for key in sorted(at, key=lambda key: "." in key):  # whole sections first, then fields in them
+            single = key in LISTS and not isinstance(at[key], list)
+            point = put(point, key, [at[key]] if single else at[key])
+        points[slug], drafts[slug] = at, experiments.draft(point)
+        settings.append(point)
+        problems += drafts[slug].problems
+    found = [without_effect(key, settings) for key in axes]
     problems += [f"grid: {problem}" for problem in found if problem]
-    return SweepDraft(axes, average_over, tuple(points), tuple(dict.fromkeys(problems)))
+    head = Head(named, axes, tuple(average_over), points, command)
+    return Sweep(head, drafts, tuple(dict.fromkeys(problems)))
 
 
 def _axes(grid: Any, problems: list[str]) -> dict[str, tuple[Any, ...]]:
@@ -110,16 +101,6 @@ def _axes(grid: Any, problems: list[str]) -> dict[str, tuple[Any, ...]]:
             problems += [f"grid: {key} has {one} more than once. Each value counts once." for one in twice]
             axes[str(key)] = tuple(values)
     return axes
-
-
-def _average_over(keys: Any, axes: Mapping[str, Any], problems: list[str]) -> tuple[str, ...]:
-    if not isinstance(keys, list):
-        problems.append(f"average_over must be a list of axes of the grid. Got {keys!r}.")
-        return ()
-    problems += [
-        f"average_over: no axis is called {key!r}. {nearest(str(key), axes)}" for key in keys if key not in axes
-    ]
-    return tuple(key for key in keys if key in axes)
 
 
 def _word(value: Any) -> str:

@@ -91,7 +91,7 @@ class Done:
     seconds: float
     peak_memory: float  # MB above the process without the adapter
     valid: bool = True
-    problems: tuple[str, ...] = field(default=())
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -147,11 +147,9 @@ class RunFolder:
     def records(self, cell: str) -> Iterator[Record]:
         """The complete lines; one that a crash cut short is left out."""
         path = self.records_path(cell)
-        if path.is_file():
-            with path.open() as lines:
-                for line in lines:
-                    if line.endswith("\n"):
-                        yield parse_record(line)
+        for line in path.read_text().splitlines(keepends=True) if path.is_file() else ():
+            if line.endswith("\n"):
+                yield parse_record(line)
 
     def write_samples(self, cell: str, samples: Samples) -> None:
         content = io.BytesIO()
@@ -163,7 +161,7 @@ class RunFolder:
         if not path.is_file():
             return None
         with np.load(path) as stored:
-            return Samples(**{name: stored[name] for name in stored.files})
+            return Samples(**stored)
 
     def write_done(self, cell: str, done: Done) -> None:
         write_atomically(self.done_path(cell), json.dumps(asdict(done)).encode())

@@ -4,19 +4,17 @@
     for summary in plan.run("predictions.csv", report="runs/photos"):
         ...  # after every batch; the last one sums up all of them
 
-It is the common loop over an unlabelled stream (see `ctta.data.unlabelled`), with a table of predictions that grows
-batch by batch: an interrupt loses nothing. A sample that cannot be read gets a line that says why.
+The table of predictions grows batch by batch: an interrupt loses nothing. A sample that cannot be read gets a line that
+says why.
 """
 
 from __future__ import annotations
 
 import csv
-import hashlib
 import json
-import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TextIO
@@ -24,7 +22,7 @@ from typing import Any, TextIO
 import numpy as np
 
 from ctta.base.errors import ConfigError, InputError, StateError
-from ctta.base.fileio import make_folder
+from ctta.base.fileio import hashed, make_folder
 from ctta.core.adapter import Adapter
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -41,8 +39,6 @@ from ctta.running.gallery import Gallery
 from ctta.running.memory import PeakMemory
 from ctta.running.method_run import write_method_run
 from ctta.running.runner import Evaluated, evaluate
-
-log = logging.getLogger("ctta")
 
 
 @dataclass(frozen=True)
@@ -77,7 +73,7 @@ class AdaptationSummary:
         return self.predicted + self.skipped
 
     def add(self, rows: Sequence[PredictionRow]) -> AdaptationSummary:
-        """The summary with some more lines of the table."""
+        """Return the summary with some more lines of the table."""
         read = [row for row in rows if not row.error]
         failed = [f"{row.file}: {row.error}" for row in rows if row.error]
         return replace(
@@ -118,25 +114,23 @@ class PredictionTable:
         self._table.writeheader()
         self._written = 0  # batches
 
-    def write(self, evaluated: Evaluated, source: Sequence[int]) -> list[PredictionRow]:
-        """Write a batch, after those before it of which nothing could be read."""
-        selected = [None] * len(source) if evaluated.selected is None else evaluated.selected.long().tolist()
-        columns = (evaluated.prediction.tolist(), evaluated.confidence.tolist(), selected, source)
-        return self._lines(evaluated.batch.step + 1, zip(*columns, strict=True))
-
-    def finish(self) -> list[PredictionRow]:
-        """Write the batches at the end of which nothing could be read."""
-        return self._lines(len(self._stream), iter(()))
-
-    def _lines(self, end: int, predictions: Iterator[tuple[int, float, int | None, int]]) -> list[PredictionRow]:
+    def write(self, evaluated: Evaluated | None = None, source: Sequence[int] = ()) -> list[PredictionRow]:
+        """Write a batch, or none at the end, after those before it of which nothing could be read."""
+        end, predictions = len(self._stream), iter(list[Any]())
+        if evaluated is not None:
+            end = evaluated.batch.step + 1
+            selected = [None] * len(source) if evaluated.selected is None else evaluated.selected.long().tolist()
+            predictions = zip(
+                evaluated.prediction.tolist(), evaluated.confidence.tolist(), selected, source, strict=True
+            )
         samples, names, made = self._stream.samples, self._classes, list[PredictionRow]()
         for batch in range(self._written, end):
             for row in self._stream.rows(batch).tolist():
                 line = PredictionRow(samples.names[row], batch=batch, error=samples.unread.get(row, ""))
                 if not line.error:
-                    prediction, confidence, selected, source = next(predictions)
-                    said, before = (names[prediction], names[source]) if names else ("", "")
-                    known = (prediction, said, round(confidence, 6), selected, source, before)
+                    prediction, confidence, chosen, before = next(predictions)
+                    name, source_name = (names[prediction], names[before]) if names else ("", "")
+                    known = (prediction, name, round(confidence, 6), chosen, before, source_name)
                     line = PredictionRow(line.file, *known, batch)
                 made.append(line)
         self._written = end
@@ -152,8 +146,8 @@ class AdaptationPlan:
     adapter: Adapter
     stream: UnlabelledStream
     cell: Cell
-    classes: tuple[str, ...] = ()
-    about: Mapping[str, Any] = field(default_factory=dict)  # what was asked for, as plain data
+    classes: tuple[str, ...]  # names; empty if they are not known
+    about: Mapping[str, Any]  # what was asked for, as plain data
 
     @property
     def samples(self) -> UnlabelledSamples:
@@ -174,39 +168,37 @@ class AdaptationPlan:
         out, folder = Path(out), None if report is None else RunFolder(report)
         taken = [path for path in (out, folder and folder.path / "run.json") if path and path.exists() and not force]
         if taken:
-            raise StateError(
-                f"{' and '.join(map(str, taken))} would be overwritten. Use --force, or give another name."
-            )
-        log.info("%s", self.describe())
+            names = " and ".join(map(str, taken))
+            raise StateError(f"{names} would be overwritten. Use --force, or give another name.")
         summary, began = AdaptationSummary(len(self.samples)), time.perf_counter()
-        device, _ = self.adapter.placement
         batches = evaluate(self.adapter, self.stream, tell=False)
         if folder is not None:
             head = self._begin(folder, command)
-            batches = write_method_run(folder, self.cell.cell, self.adapter, batches, PeakMemory(), gallery=Gallery())
+            batches = write_method_run(folder, self.cell.cell, self.adapter, batches, PeakMemory(), Gallery())
         make_folder(out.parent)
         with out.open("w", newline="", encoding="utf-8") as file:
             table = PredictionTable(file, self.stream, self.classes)
             for evaluated in batches:
-                source = self.adapter.source(evaluated.batch.x.to(device)).argmax(1).tolist()
+                x = evaluated.batch.x.to(self.adapter.placement[0])
+                source = self.adapter.source(x).argmax(1).tolist()
                 summary = summary.add(table.write(evaluated, source))
                 confidence = (*summary.confidence, evaluated.record.info["confidence"])
                 summary = replace(summary, confidence=confidence, seconds=time.perf_counter() - began)
                 yield summary
-            summary = summary.add(table.finish())
+            summary = summary.add(table.write())
         if not summary.predicted:
             raise InputError(
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            skipped = f"{summary.skipped} of {summary.total} samples could not be read."
-            notes = (summary.comparison(), skipped) if summary.skipped else (summary.comparison(),)
+            notes: tuple[str, ...] = (summary.comparison(),)
+            if summary.skipped:
+                notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             folder.write_run(replace(head, stream={**head.stream, "images": summary.predicted}, notes=notes))
         yield summary
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""
-        about, cell = json.loads(json.dumps(self.about)), self.cell.cell
         stream = {
             "dataset": self.samples.title,
             "domains": [[domain.name, domain.severity] for domain in self.stream.domains],
@@ -215,10 +207,10 @@ class AdaptationPlan:
             "boundaries": "unknown" if self.adapter.drift is None else "detected",
             "classes": list(self.classes),
         }
-        identity = hashlib.sha256(json.dumps([about, asdict(self.cell)], sort_keys=True).encode()).hexdigest()[:16]
-        head = Run(self.samples.title, identity, about, stream, (self.cell,), environment(), command)
-        for old in (folder.records_path(cell), folder.done_path(cell), folder.samples_path(cell)):
-            old.unlink(missing_ok=True)
+        identity = hashed(json.dumps([self.about, asdict(self.cell)], sort_keys=True))
+        head = Run(self.samples.title, identity, self.about, stream, (self.cell,), environment(), command)
+        for old in (folder.records_path, folder.done_path, folder.samples_path):
+            old(self.cell.cell).unlink(missing_ok=True)
         folder.write_run(head)
         return head
 
@@ -243,7 +235,6 @@ def plan_adaptation(
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
-    `detect` says whether the method detects changes of domain itself.
     """
     provider, colon, _ = model.partition(":")
     own = bool(colon) and provider not in PROVIDERS
@@ -269,11 +260,8 @@ def plan_adaptation(
 
 
 def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None) -> experiments.Experiment:
-    problems = [
-        f"{name} must be at least 1. Got {value}."
-        for name, value in (("batch", batch), ("size", size or 1))
-        if value < 1
-    ]
+    given = {"batch": batch, "size": size or 1}
+    problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
     if method in METHODS and METHODS[method].traits.source != "none":
         free = [name for name, kind in METHODS.items() if kind.traits.source == "none"]
         problems.append(f"{method!r} needs labelled source data, which are not given. Choose from: {', '.join(free)}.")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,13 @@ from ctta.base.fileio import write_atomically
 from ctta.core.adapter import Adapter
 
 
-@dataclass(frozen=True)
-class SavedState:
-    """The whole state of an adapter after `step` batches."""
-
-    step: int
-    state: dict[str, Any]
-
-
 def save(path: Path, adapter: Adapter, step: int) -> None:
-    """Replace the file as a whole: it is the old one or the new one, whatever happens."""
+    """Write the whole state of an adapter after `step` batches."""
     buffer = io.BytesIO()
     torch.save({"step": step, "state": adapter.state_dict()}, buffer)
     write_atomically(path, buffer.getvalue())
 
 
-def load(path: Path) -> SavedState | None:
-    """Read the state; None if there is no file."""
-    return SavedState(**torch.load(path, map_location="cpu", weights_only=True)) if path.is_file() else None
+def load(path: Path) -> dict[str, Any] | None:
+    """Read the `step` and the `state`; None if there is no file."""
+    return torch.load(path, map_location="cpu", weights_only=True) if path.is_file() else None

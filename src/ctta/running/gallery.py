@@ -11,12 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctta.core.adapter import Adapter
-from ctta.records.run_folder import Samples
+from ctta.records.run_folder import RunFolder, Samples
 from ctta.running.runner import Evaluated
 
 SHOWN = 6  # samples per domain
 SEGMENTS = 30  # of a long stream, samples of the first segments are kept
-
 SIZE = 96  # pixels of a drawn point cloud
 REACH = 1.6  # coordinates that fit into the picture, either way; more if a point cloud needs it
 AROUND, ABOVE = np.radians([35.0, 25.0])  # where the eye is: about the up axis, and over the horizon
@@ -36,8 +35,7 @@ class Gallery:
         batch, selected = evaluated.batch, evaluated.selected
         if not batch.last or batch.position >= SEGMENTS:
             return
-        n = min(SHOWN, len(batch.x))
-        device, _ = adapter.placement
+        n, device = min(SHOWN, len(batch.x)), adapter.placement[0]
         self.kept[batch.position] = {
             "images": as_pictures(batch.x[:n]),
             "position": np.full(n, batch.position),
@@ -53,15 +51,18 @@ class Gallery:
         rows = [self.kept[position] for position in sorted(self.kept)]
         return Samples(**{name: np.concatenate([row[name] for row in rows]) for name in rows[0]}) if rows else None
 
+    def write(self, folder: RunFolder, cell: str) -> None:
+        if samples := self.samples():
+            folder.write_samples(cell, samples)
+
     @classmethod
     def before(cls, samples: Samples | None, position: int) -> Gallery:
         """What an earlier attempt kept of the domains before this one."""
-        gallery = cls()
+        kept: dict[int, dict[str, Any]] = {}
         if samples is not None:
-            for one in sorted({int(p) for p in samples.position if p < position}):
-                rows = samples.position == one
-                gallery.kept[one] = {name: values[rows] for name, values in asdict(samples).items()}
-        return gallery
+            for one in set(samples.position[samples.position < position].tolist()):
+                kept[one] = {name: values[samples.position == one] for name, values in asdict(samples).items()}
+        return cls(kept)
 
 
 def as_pictures(x: Tensor) -> NDArray[np.uint8]:
@@ -74,7 +75,10 @@ def as_pictures(x: Tensor) -> NDArray[np.uint8]:
 
 def draw_cloud(points: NDArray[np.float64]) -> NDArray[np.uint8]:
     """Draw (P, 3), y up, seen from far away, a little from above; near points are darker and cover those behind."""
-    right, up, towards = (points @ _eye()).T
+    sin, cos = np.sin(AROUND), np.cos(AROUND)
+    rightwards = np.array([cos, 0.0, -sin])
+    to_eye = np.array([sin * np.cos(ABOVE), np.sin(ABOVE), cos * np.cos(ABOVE)])
+    right, up, towards = (points @ np.stack([rightwards, np.cross(to_eye, rightwards), to_eye], 1)).T
     order = np.argsort(towards)
     scale = (SIZE - 1) / 2 / max(REACH, np.abs([right, up]).max())
     column, row = ((SIZE - 1) / 2 + scale * np.stack([right, -up]))[:, order].round().astype(int)
@@ -84,11 +88,3 @@ def draw_cloud(points: NDArray[np.float64]) -> NDArray[np.uint8]:
     for down, along in DOT:
         picture[(row + down).clip(0, SIZE - 1), (column + along).clip(0, SIZE - 1)] = colour  # the last one stays
     return picture
-
-
-def _eye() -> NDArray[np.float64]:
-    """Columns: to the right of the picture, up in it, towards the eye."""
-    sin, cos = np.sin(AROUND), np.cos(AROUND)
-    right = np.array([cos, 0.0, -sin])
-    towards = np.array([sin * np.cos(ABOVE), np.sin(ABOVE), cos * np.cos(ABOVE)])
-    return np.stack([right, np.cross(towards, right), towards], 1)

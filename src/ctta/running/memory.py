@@ -24,8 +24,7 @@ LARGE = (2**30, 2**25)  # the second one is the most that older versions take
 def keep_freed() -> None:
     """Keep freed blocks in this process, so that the next pass finds them; without glibc, do nothing.
 
-    It changes the allocator of the whole process, so it is for programs that own theirs, such as the command line and
-    the workers of an engine. No function of the library calls it in a process of its caller.
+    It changes the allocator of the whole process, so it is only for the command line and the workers of an engine.
     """
     with suppress(OSError, AttributeError):
         tune = ctypes.CDLL(None).mallopt

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
@@ -26,32 +27,22 @@ from ctta.running.runner import Evaluated, evaluate
 def run_method(run: ClaimedRun, cell: Cell, *, checkpoint_seconds: float = 30.0) -> Iterator[Record]:
     """Run one method with one seed from where it was to its end; yields after every batch."""
     experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream
-    memory = PeakMemory()
-    boundaries = experiment.data.boundaries
+    memory, boundaries = PeakMemory(), experiment.data.boundaries
     adapter = make_adapter(cell, run.opened.model, experiment.execution, detects=boundaries == "detected")
     known = _whole_records(folder, cell.cell)
     start, saved = 0, checkpoint.load(folder.checkpoint_path(cell.cell))
-    if saved is not None and saved.step <= len(known):  # else records are lost: the method run begins again
-        adapter.load_state_dict(saved.state)
-        start = saved.step
+    if saved is not None and saved["step"] <= len(known):  # else records are lost: the method run begins again
+        adapter.load_state_dict(saved["state"])
+        start = saved["step"]
     elif experiment.source is not None:
         adapter.prepare(source_batches(experiment.source, adapter))
     gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
-    tell = boundaries == "known"
     clean = experiment.measure.open(experiment.data, stream)
-    batches = evaluate(adapter, stream, start=start, tell=tell, clean=clean)
-    for done in write_method_run(
-        folder,
-        cell.cell,
-        adapter,
-        batches,
-        memory,
-        gallery=gallery,
-        known=known,
-        problems=run.problems,
-        checkpoint_seconds=checkpoint_seconds,
+    batches = evaluate(adapter, stream, start=start, tell=boundaries == "known", clean=clean)
+    for evaluated in write_method_run(
+        folder, cell.cell, adapter, batches, memory, gallery, known, run.problems, checkpoint_seconds
     ):
-        yield done.record
+        yield evaluated.record
 
 
 def write_method_run(
@@ -60,32 +51,32 @@ def write_method_run(
     adapter: Adapter,
     batches: Iterable[Evaluated],
     memory: PeakMemory,
-    *,
     gallery: Gallery,
-    known: Sequence[Record] = (),
+    known: Sequence[Record] = (),  # the records that are there already
     problems: tuple[str, ...] = (),
     checkpoint_seconds: float = math.inf,
 ) -> Iterator[Evaluated]:
-    """Write batches into the run folder as they are evaluated: records at once, the mark of completeness last.
-
-    `known` are the records that are there already. Without `checkpoint_seconds` the adapter's state is not saved.
-    """
+    """Write batches into the run folder as they are evaluated: records at once, the mark of completeness last."""
     last_save = time.monotonic()
     with folder.records_path(cell).open("a") as file:
         for evaluated in batches:
             record = evaluated.record
             gallery.keep(adapter, evaluated)
             if record.step < len(known):
-                _must_equal(record, known[record.step], folder)
+                if not record.same(known[record.step]):
+                    raise StateError(
+                        f"Batch {record.step} of {record.method}, computed again, differs from its record in "
+                        f"{folder.path}. Code, threads or libraries have changed since. Run again in a new folder."
+                    )
             else:
                 file.write(json.dumps(asdict(record)) + "\n")
                 file.flush()
             if time.monotonic() - last_save > checkpoint_seconds:
-                _write_samples(folder, cell, gallery)
+                gallery.write(folder, cell)
                 checkpoint.save(folder.checkpoint_path(cell), adapter, record.step + 1)
                 last_save = time.monotonic()
             yield evaluated
-    _write_samples(folder, cell, gallery)
+    gallery.write(folder, cell)
     records = list(folder.records(cell))
     done = Done(
         batches=len(records),
@@ -100,29 +91,9 @@ def write_method_run(
     folder.checkpoint_path(cell).unlink(missing_ok=True)
 
 
-def _write_samples(folder: RunFolder, cell: str, gallery: Gallery) -> None:
-    samples = gallery.samples()
-    if samples is not None:
-        folder.write_samples(cell, samples)
-
-
 def _whole_records(folder: RunFolder, cell: str) -> list[Record]:
     """The records that are there; a line that a crash cut short is taken off the file."""
     path = folder.records_path(cell)
     if path.is_file():
-        content = path.read_bytes()
-        whole = content.rfind(b"\n") + 1
-        if whole != len(content):
-            with path.open("r+b") as file:
-                file.truncate(whole)
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
     return list(folder.records(cell))
-
-
-def _must_equal(record: Record, known: Record, folder: RunFolder) -> None:
-    # Both sides go through JSON, so that numbers are compared as they are stored.
-    found, expected = (Record(**json.loads(json.dumps(asdict(one)))) for one in (record, known))
-    if not found.same(expected):
-        raise StateError(
-            f"Batch {record.step} of {record.method}, computed again, differs from its record in {folder.path}. Code, "
-            "threads or libraries have changed since. Run again in a new folder."
-        )

@@ -76,19 +76,22 @@ def open_experiment(experiment: Experiment) -> OpenExperiment:
 
 
 def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads: int | None = None) -> ClaimedRun:
-    """Write the head of a new run folder; one that holds another experiment is refused.
-
-    What may change between two attempts is brought up to date: how the run is shown, and whether it is to be trusted.
-    """
-    experiment, cells = opened.experiment, opened.experiment.cells(opened.x.shape)
+    """Write the head of a new run folder, or bring it up to date; one that holds another experiment is refused."""
+    experiment, cells, files = opened.experiment, opened.experiment.cells(opened.x.shape), opened.files()
     if (folder.path / "run.json").is_file():
-        head = _same(folder, experiment, opened.files())
+        head = folder.run()
+        if head.identity != experiment.identity(files):
+            before = {**head.experiment, "files": head.stream.get("files")}
+            difference = _difference(before, {**asdict(experiment), "files": files})
+            raise StateError(
+                f"{folder.path} holds another experiment: {difference}. Give another --out, or remove the folder."
+            )
         shown = {"paper": experiment.paper, "baseline": experiment.baseline}  # decide no record, so they may change
         if any(head.experiment.get(key) != value for key, value in shown.items()):
             head = replace(head, experiment={**head.experiment, **shown})
             folder.write_run(head)
     else:
-        head = _new(opened, cells, command, threads)
+        head = _new(opened, files, cells, command, threads)
         folder.write_run(head)
     problems = opened.problems(head)
     for cell in cells:
@@ -98,21 +101,10 @@ def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads:
     return ClaimedRun(opened, folder, cells, problems)
 
 
-def _same(folder: RunFolder, experiment: Experiment, files: dict[str, str]) -> Run:
-    """The head of a run folder, if it holds this experiment."""
-    found = folder.run()
-    if found.identity != experiment.identity(files):
-        before = {**found.experiment, "files": found.stream.get("files")}
-        raise StateError(
-            f"{folder.path} holds another experiment: "
-            f"{_difference(before, {**experiment.asdict(), 'files': files})}. "
-            "Give another --out, or remove the folder."
-        )
-    return found
-
-
-def _new(opened: OpenExperiment, cells: tuple[Cell, ...], command: str, threads: int | None) -> Run:
-    experiment, stream, files = opened.experiment, opened.stream, opened.files()
+def _new(
+    opened: OpenExperiment, files: dict[str, str], cells: tuple[Cell, ...], command: str, threads: int | None
+) -> Run:
+    experiment, stream = opened.experiment, opened.stream
     data, dataset = experiment.data, DATASETS[experiment.data.dataset]
     source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), opened.model)
     sizes = {len(domain) for domain in stream.domains}
@@ -130,17 +122,13 @@ def _new(opened: OpenExperiment, cells: tuple[Cell, ...], command: str, threads:
     }
     notes = (*experiment.notes, *stream.notes)
     identity, made_with = experiment.identity(files), environment(threads)
-    return Run(experiment.name, identity, experiment.asdict(), about, cells, made_with, command, notes)
+    return Run(experiment.name, identity, asdict(experiment), about, cells, made_with, command, notes)
 
 
 def _difference(old: Any, new: Any, path: str = "") -> str:
     """Where two experiments differ, in words."""
     old, new = json.loads(json.dumps(old)), json.loads(json.dumps(new))
     if isinstance(old, dict) and isinstance(new, dict):
-        parts = [
-            _difference(old.get(key), new.get(key), f"{path}.{key}" if path else key)
-            for key in {**old, **new}
-            if old.get(key) != new.get(key)
-        ]
-        return ", ".join(part for part in parts if part)
+        changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+        return ", ".join(_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key) for key in changed)
     return f"{path} was {old!r}, is {new!r}"

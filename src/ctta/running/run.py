@@ -3,9 +3,8 @@
     for status in run(experiment, "runs/mine", Processes(workers=4)):
         print(f"{status.done} of {status.batches} batches")
 
-All run folders are opened and claimed first; what is wrong with any of them is reported at once, and nothing is run.
-Complete method runs are skipped, others go on where they were. If one fails, the others finish all the same, and
-`failures` says why.
+All run folders are claimed first: if anything is wrong with one of them, nothing is run. Complete method runs are
+skipped, others go on where they were. If one fails, the others finish all the same, and `failures` says why.
 """
 
 from __future__ import annotations

@@ -29,10 +29,7 @@ class Evaluated:
 def evaluate(
     adapter: Adapter, stream: Stream, *, start: int = 0, tell: bool = True, clean: CleanSamples | None = None
 ) -> Iterator[Evaluated]:
-    """Adapt along a stream from batch `start` on. `tell` says whether the adapter learns where a domain starts.
-
-    `clean` samples are evaluated at the end of each segment.
-    """
+    """Adapt along a stream; `tell`: the adapter learns where a domain starts; `clean`: evaluated after each segment."""
     for batch in stream.batches(start):
         if batch.first and tell:
             adapter.begin_domain()
@@ -43,8 +40,7 @@ def evaluate(
 
 
 def _evaluate(adapter: Adapter, batch: Batch) -> Evaluated:
-    device, _ = adapter.placement
-    x = batch.x.to(device)
+    x = batch.x.to(adapter.placement[0])
     began = time.perf_counter()
     step = adapter.step(x)
     prediction, confidence, selected, info = _read(step, batch.answer(step.logits))

@@ -9,7 +9,7 @@ import copy
 import gc
 import io
 import pickle
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -71,10 +71,6 @@ def predictions(adapter: Adapter, stream: Iterable[Tensor]) -> list[Tensor]:
     return [adapter(x) for x in stream]
 
 
-def same(left: list[Tensor], right: list[Tensor]) -> bool:
-    return len(left) == len(right) and all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
-
-
 def flat_state(value: Any) -> list[Any]:
     """Everything in a state dict, as a flat list of clones and plain values."""
     if isinstance(value, Tensor):
@@ -86,7 +82,8 @@ def flat_state(value: Any) -> list[Any]:
     return [value]
 
 
-def same_state(left: list[Any], right: list[Any]) -> bool:
+def same(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Whether two lists of tensors and plain values are equal."""
     return len(left) == len(right) and all(
         torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in zip(left, right, strict=True)
     )
@@ -127,7 +124,7 @@ def check_leaves_the_caller_alone(case: Case) -> None:
     predictions(adapter, stream)
     adapter.predict(stream[0])
     adapter.source(stream[0])
-    assert same_state(before, flat_state(model.state_dict())), "the caller's model has other weights"
+    assert same(before, flat_state(model.state_dict())), "the caller's model has other weights"
     assert modes == [module.training for module in model.modules()], "the caller's model is in another mode"
     assert wants == [p.requires_grad for p in model.parameters()], "the caller's model has another requires_grad"
     assert all(parameter.grad is None for parameter in model.parameters()), "the caller's model has gradients"
@@ -155,11 +152,11 @@ def check_reset_replays(case: Case) -> None:
     fresh = flat_state(adapter.state_dict())
     first = predictions(adapter, stream)
     if case.learns:
-        assert not same_state(fresh, flat_state(adapter.state_dict())), "the stream did not change the state"
+        assert not same(fresh, flat_state(adapter.state_dict())), "the stream did not change the state"
         assert not same(first, predictions(adapter, stream)), "the state does not change the predictions"
     adapter.begin_domain()
     adapter.reset()
-    assert same_state(fresh, flat_state(adapter.state_dict())), "after reset() the state is another"
+    assert same(fresh, flat_state(adapter.state_dict())), "after reset() the state is another"
     assert same(first, predictions(adapter, stream)), "after reset() the predictions are others"
 
 
@@ -230,7 +227,7 @@ def check_predict_changes_nothing(case: Case) -> None:
         before = flat_state(adapter.state_dict())
         once, twice = adapter.predict(x), adapter.predict(x)
         adapter.source(stream[0])
-        assert same_state(before, flat_state(adapter.state_dict())), "predict() or source() changed the state"
+        assert same(before, flat_state(adapter.state_dict())), "predict() or source() changed the state"
         assert torch.equal(once, twice), "predict() gave two predictions for one batch"
         found.append(adapter(x))
     assert same(expected, found), "predict() or source() changed later predictions"
@@ -253,19 +250,20 @@ def check_modes_are_inert(case: Case) -> None:
     stream = case.stream(3)
     expected = predictions(case.adapter(), stream)
 
-    def under(context: Callable[[], AbstractContextManager[Any]], mode: bool | None = None) -> list[Tensor]:
+    ways: dict[str, tuple[Callable[[], AbstractContextManager[Any]], bool | None]] = {
+        "train()": (nullcontext, True),
+        "eval()": (nullcontext, False),
+        "no_grad": (torch.no_grad, None),
+        "inference_mode": (torch.inference_mode, None),
+    }
+    for word, (context, mode) in ways.items():
         adapter, found = case.adapter(), []
         for x in stream:
             if mode is not None:
                 nn.Sequential(adapter).train(mode)
             with context():
                 found.append(adapter(x + 0))  # under inference_mode this makes an inference tensor
-        return found
-
-    assert same(expected, under(nullcontext, True)), "train() changes the predictions"
-    assert same(expected, under(nullcontext, False)), "eval() changes the predictions"
-    assert same(expected, under(torch.no_grad)), "no_grad changes the predictions"
-    assert same(expected, under(torch.inference_mode)), "inference_mode changes the predictions"
+        assert same(expected, found), f"{word} changes the predictions"
 
 
 def check_copies(case: Case) -> None:
@@ -301,7 +299,7 @@ def check_bad_input(case: Case) -> None:
                 raise AssertionError(f"{kind} was refused with another message: {error}") from error
         else:
             raise AssertionError(f"{kind} was accepted")
-        assert same_state(before, flat_state(adapter.state_dict())), f"{kind} changed the state"
+        assert same(before, flat_state(adapter.state_dict())), f"{kind} changed the state"
 
     spoiled = [
         ("NaN or infinity", good.flatten().index_fill(0, torch.tensor(3), float("nan")).view_as(good)),
@@ -342,8 +340,7 @@ class Fragile(nn.Module):
         self.armed = False
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.network(x)
-        return logits * (float("nan") if self.armed else 1.0)
+        return torch.mul(self.network(x), float("nan") if self.armed else 1.0)
 
 
 def arm(adapter: Adapter, armed: bool) -> None:
@@ -428,22 +425,6 @@ def check_one_synchronisation(case: Case) -> None:
         assert waits <= 1, f"batch {number} waited for the device {waits}x: {OnDevice.reads}"
 
 
-CHECKS: tuple[Callable[[Case], None], ...] = (
-    check_predictions,
-    check_leaves_the_caller_alone,
-    check_seeding,
-    check_reset_replays,
-    check_restore_source,
-    check_save_and_load,
-    check_bounded_state,
-    check_keeps_no_graph,
-    check_predict_changes_nothing,
-    check_source_is_the_model,
-    check_modes_are_inert,
-    check_copies,
-    check_bad_input,
-    check_one_sample,
-    check_skips_non_finite,
-    check_default_dtype,
-    check_one_synchronisation,
+CHECKS: tuple[Callable[[Case], None], ...] = tuple(
+    value for name, value in list(globals().items()) if name.startswith("check_")
 )

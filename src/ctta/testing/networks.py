@@ -25,17 +25,12 @@ class ImageBN(nn.Module):
         return logits
 
 
-class ImageGN(nn.Module):
+class ImageGN(nn.Sequential):
     """Convolutions with GroupNorm."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.ReLU(inplace=True))
-        self.head = nn.Linear(8, CLASSES)
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.body(x).mean((2, 3)))
-        return logits
+        convolutions = (nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(2, 8), nn.ReLU(inplace=True))
+        super().__init__(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, CLASSES))
 
 
 class TinyViT(nn.Module):

@@ -1,13 +1,10 @@
 """Source training: any of our models on any of our data sets, with a plain, good recipe.
 
-SGD with Nesterov momentum, a short warm-up, then a cosine to zero, no weight decay on norm layers and biases, standard
-augmentation (see `augment`). No augmentation resembles a corruption: a source model must not have seen one.
+SGD with Nesterov momentum, a short warm-up, then a cosine to zero, and standard augmentation (see `augment`). No
+augmentation resembles a corruption: a source model must not have seen one. The loss is the cross-entropy; a network
+may add a penalty, if it has a method `regularized(x)` that returns logits and a penalty, as PointNet does.
 
-The loss is the cross-entropy. A network may add a penalty: if it has a method `regularized(x)` that returns logits and
-a penalty, as PointNet does, training calls that method.
-
-Randomness is a function of (seed, epoch, batch), so a killed training resumes where it was, bit for bit on CPU. The
-weights are written in safetensors with their normalisation, as `ctta.models.load` reads them.
+Randomness is a function of (seed, epoch, batch), so a killed training resumes where it was, bit for bit on CPU.
 """
 
 from __future__ import annotations
@@ -232,7 +229,6 @@ class Learner:
         return logits, penalty
 
     def _end(self, epoch: int, seconds: float) -> Epoch:
-        """Close an epoch and return its line of the log."""
         tested = (epoch + 1) % self.recipe.test_every == 0 or self.step == self.total
         line = Epoch(
             epoch=epoch + 1,
@@ -267,7 +263,6 @@ class Learner:
             yield to_tensor(samples), torch.from_numpy(labels.astype(np.int64))
 
     def _inputs(self, rows: Rows) -> Iterator[Tensor]:
-        """Yield samples without augmentation, on the device."""
         return (x.to(self.device) for x, _ in self._load(_cut(rows, CHUNK)))
 
     def _normalization(self, started: nn.Module) -> tuple[list[float], list[float]] | None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -23,7 +22,6 @@ from ctta.base.errors import ConfigError, nearest
 from ctta.base.fileio import hashed
 from ctta.data.dataset import Data
 from ctta.data.datasets import problems as data_problems
-from ctta.experiments.sections import read_yaml
 from ctta.experiments.source_model import Model
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
 
@@ -108,11 +106,6 @@ class TrainingSettings:
     def identity(self) -> str:
         """Return a hash of everything that decides the weights."""
         return hashed(json.dumps(asdict(self), sort_keys=True))
-
-
-def load(path: Path, overrides: Sequence[str] = ()) -> TrainingSettings:
-    """Read a YAML file; an override reads `train.epochs=10`."""
-    return make(read_yaml(path, overrides))
 
 
 def make(values: Mapping[str, Any]) -> TrainingSettings:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from ctta import InputError
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import Cell
-from ctta.running.engines.job import LOSSES, Job, LostWorkers, explain
+from ctta.running.engines.job import LOSSES, Job, LostWorkers
 
 
 def test_a_job_is_given_up_when_it_no_longer_goes_forward():
@@ -25,10 +22,3 @@ def test_a_job_is_given_up_when_it_no_longer_goes_forward():
         assert lost.again(job)
     assert not lost.again(job)
     assert lost.failure(job).over
-
-
-def test_errors_of_ours_are_a_sentence_and_others_say_where():
-    assert explain(InputError("It is empty.")) == "It is empty."
-    with pytest.raises(ZeroDivisionError) as caught:
-        1 / 0  # noqa: B018
-    assert "test_job.py" in explain(caught.value)

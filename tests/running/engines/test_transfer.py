@@ -18,7 +18,7 @@ def test_what_a_worker_writes_arrives(tmp_path):
     (away / "a-s0.jsonl").write_text("one\ntwo\n")
     (away / "checkpoints").mkdir()
     (away / "checkpoints" / "a-s0.pt").write_bytes(b"state")
-    first = updates.read(2, "fog")
+    first = updates.read()
     assert (first.start, first.lines, dict(first.files)) == (4, b"two\n", {"checkpoints/a-s0.pt": b"state"})
     apply_update(home, "a-s0", first)
     assert (home / "a-s0.jsonl").read_text() == "one\ntwo\n"
@@ -27,7 +27,7 @@ def test_what_a_worker_writes_arrives(tmp_path):
         file.write("three\n")
     (away / "checkpoints" / "a-s0.pt").unlink()
     (away / "a-s0.done.json").write_text("done")
-    last = updates.read(3, "fog", over=True)
+    last = updates.read()
     assert (last.lines, set(last.files)) == (b"three\n", {"a-s0.done.json"})
     apply_update(home, "a-s0", last)
     assert (home / "a-s0.jsonl").read_text() == "one\ntwo\nthree\n"

@@ -1,8 +1,7 @@
 """Where method runs are done: in this process, in processes of this machine, or on a Ray cluster.
 
-The unit of work is a job: one method run of one run folder. Engines differ only in where the work is done: the same
-jobs leave the same records. A job whose worker is lost is run again and goes on from its checkpoint. A job that fails
-does not keep the others from finishing.
+A job is one method run of one run folder, and leaves the same records wherever it is run. A job whose worker is lost
+goes on from its checkpoint. A job that fails does not keep the others from finishing.
 """
 
 from __future__ import annotations

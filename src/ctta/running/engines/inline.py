@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from ctta.running.engines.job import Event, Events, Job, JobRunner, explain
+from ctta.running.engines.job import Events, Job, run_jobs
 from ctta.running.opening import ClaimedRun
 
 
@@ -18,12 +18,4 @@ class Inline:
     threads: ClassVar[None] = None
 
     def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
-        runner = JobRunner(self.checkpoint_seconds, claimed)
-        for job in jobs:
-            try:
-                for record in runner.run(job):
-                    yield Event(job, record.step + 1, record.domain)
-            except Exception as error:  # models are anybody's code
-                yield Event(job, over=True, error=explain(error))
-            else:
-                yield Event(job, job.batches, over=True)
+        return run_jobs(jobs, self.checkpoint_seconds, claimed)

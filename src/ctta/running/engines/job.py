@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Iterator, Sequence
+from collections import Counter
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from ctta.base.errors import CttaError
 from ctta.experiments.experiment import Experiment
-from ctta.records.run_folder import Cell, Record, RunFolder
+from ctta.records.run_folder import Cell, RunFolder
 from ctta.running.method_run import run_method
 from ctta.running.opening import ClaimedRun, claim, open_experiment
 
@@ -59,53 +60,45 @@ class Engine(Protocol):
         ...
 
 
-class JobRunner:
-    """Runs jobs one after the other. The last run stays open, since jobs of one run follow each other."""
-
-    def __init__(self, checkpoint_seconds: float, claimed: ClaimedRun | None = None) -> None:
-        self._checkpoint_seconds = checkpoint_seconds
-        self._claimed = claimed
-        self._warm: Path | None = None
-
-    def run(self, job: Job) -> Iterator[Record]:
-        """Run a job from where it was to its end; yields after every batch."""
-        if self._claimed is None or self._claimed.folder.path.resolve() != job.folder:
-            self._claimed = None  # frees its memory before the next one is opened
-            self._claimed = claim(open_experiment(job.experiment), RunFolder(job.folder))
-        if self._warm != job.folder:
-            self._claimed.opened.warm_up()
-            self._warm = job.folder
-        return run_method(self._claimed, job.cell, checkpoint_seconds=self._checkpoint_seconds)
+def run_jobs(jobs: Iterable[Job], checkpoint_seconds: float, claimed: ClaimedRun | None = None) -> Events:
+    """Run jobs in this process, each from where it was; yields after every batch and when a job is over."""
+    warm: Path | None = None  # the last run stays open and warm, since jobs of one run follow each other
+    for job in jobs:
+        try:
+            if claimed is None or claimed.folder.path.resolve() != job.folder:
+                claimed = None  # frees its memory before the next one is opened
+                claimed = claim(open_experiment(job.experiment), RunFolder(job.folder))
+            if warm != job.folder:
+                claimed.opened.warm_up()
+                warm = job.folder
+            for record in run_method(claimed, job.cell, checkpoint_seconds=checkpoint_seconds):
+                yield Event(job, record.step + 1, record.domain)
+        except CttaError as error:
+            yield Event(job, over=True, error=str(error))
+        except Exception as error:  # models are anybody's code, so it also says where
+            yield Event(job, over=True, error="".join(traceback.format_exception(error)).strip())
+        else:
+            yield Event(job, job.batches, over=True)
 
 
 class LostWorkers:
     """Counts the workers that each job has lost since it last went forward."""
 
     def __init__(self) -> None:
-        self._lost: dict[str, int] = {}
-        self._furthest: dict[str, int] = {}
+        self._lost, self._furthest = Counter[str](), Counter[str]()
 
     def forward(self, job: Job, done: int) -> None:
         """Note that a job has reached this batch."""
-        if done > self._furthest.get(job.name, 0):
-            self._furthest[job.name] = done
-            self._lost[job.name] = 0
+        if done > self._furthest[job.name]:
+            self._furthest[job.name], self._lost[job.name] = done, 0
 
     def again(self, job: Job) -> bool:
         """Note that a job has lost its worker; returns whether it is worth another."""
-        self._lost[job.name] = self._lost.get(job.name, 0) + 1
+        self._lost[job.name] += 1
         return self._lost[job.name] < LOSSES
 
     def failure(self, job: Job) -> Event:
         """The end of a job that loses every worker."""
-        return Event(
-            job,
-            over=True,
-            error=f"Its worker was lost {LOSSES} times in a row: killed from outside, or short of memory. What it had "
-            "done is kept. Try fewer --workers, or smaller batches.",
-        )
-
-
-def explain(error: Exception) -> str:
-    """The sentence of an error of ours; for any other, where it happened."""
-    return str(error) if isinstance(error, CttaError) else "".join(traceback.format_exception(error)).strip()
+        why = f"Its worker was lost {LOSSES} times in a row: killed from outside, or short of memory."
+        advice = "What it had done is kept. Try fewer --workers, or smaller batches."
+        return Event(job, over=True, error=f"{why} {advice}")

@@ -17,7 +17,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from ctta.base.errors import StateError
-from ctta.running.engines.job import LOSSES, Event, Events, Job, JobRunner, LostWorkers, explain
+from ctta.running.engines.job import LOSSES, Event, Events, Job, LostWorkers, run_jobs
 from ctta.running.memory import keep_freed
 from ctta.running.opening import ClaimedRun
 
@@ -131,17 +131,9 @@ def _work(line: Connection, threads: int, checkpoint_seconds: float) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     keep_freed()
     torch.set_num_threads(threads)
-    runner = JobRunner(checkpoint_seconds)
     line.send("ready")
-    while True:
-        job = line.recv()
-        try:
-            for record in runner.run(job):
-                line.send((record.step + 1, record.domain))
-        except Exception as error:  # models are anybody's code
-            line.send((0, "", True, explain(error)))
-        else:
-            line.send((job.batches, "", True))
+    for event in run_jobs(iter(line.recv, None), checkpoint_seconds):
+        line.send((event.done, event.domain, event.over, event.error))
 
 
 def _end_with_parent() -> None:

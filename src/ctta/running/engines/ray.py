@@ -23,7 +23,7 @@ import torch
 
 from ctta.base.errors import StateError
 from ctta.base.fileio import optional_import
-from ctta.running.engines.job import Event, Events, Job, JobRunner, LostWorkers, explain
+from ctta.running.engines.job import Event, Events, Job, LostWorkers, run_jobs
 from ctta.running.engines.transfer import RunUpdate, UpdateReader, apply_update, read_files, write_files
 from ctta.running.memory import keep_freed
 from ctta.running.opening import ClaimedRun
@@ -54,9 +54,9 @@ class RayCluster:
                 for task in ray.wait(list(running), num_returns=1, timeout=1.0)[0]:
                     job = running[task]
                     try:
-                        update = ray.get(next(task))
+                        event, update = ray.get(next(task))
                     except ray.exceptions.RayTaskError as error:  # it never began: ctta is missing, or another version
-                        update = RunUpdate(over=True, error=str(error))
+                        event, update = Event(job, over=True, error=str(error)), RunUpdate()
                     except (ray.exceptions.RayError, StopIteration):
                         del running[task]
                         if lost.again(job):
@@ -65,10 +65,10 @@ class RayCluster:
                             yield lost.failure(job)
                         continue
                     apply_update(job.folder, job.cell.cell, update)
-                    lost.forward(job, update.done)
-                    if update.over:
+                    lost.forward(job, event.done)
+                    if event.over:
                         del running[task]
-                    yield Event(job, update.done, update.domain, update.over, update.error)
+                    yield event
         finally:
             ray.shutdown()  # ends what is still running
 
@@ -87,7 +87,7 @@ def _connect(address: str) -> Any:
 
 def _work(
     job: Job, files: Mapping[str, bytes], cluster: RayCluster, where: str, paths: Sequence[str]
-) -> Iterator[RunUpdate]:
+) -> Iterator[tuple[Event, RunUpdate]]:
     """Run one job in a folder of its own."""
     if os.path.isdir(where):
         os.chdir(where)
@@ -96,14 +96,9 @@ def _work(
     torch.set_num_threads(cluster.threads)
     with tempfile.TemporaryDirectory(prefix="ctta-") as temporary:
         folder = Path(temporary).resolve()
-        try:
-            write_files(folder, files)
-            updates, last, domain = UpdateReader(folder, job.cell.cell), time.monotonic(), ""
-            for record in JobRunner(cluster.checkpoint_seconds).run(replace(job, folder=folder)):
-                domain = record.domain
-                if time.monotonic() - last > cluster.update_seconds:
-                    yield updates.read(record.step + 1, domain)
-                    last = time.monotonic()
-            yield updates.read(job.batches, domain, over=True)
-        except Exception as error:  # models are anybody's code
-            yield RunUpdate(over=True, error=explain(error))
+        write_files(folder, files)
+        updates, last = UpdateReader(folder, job.cell.cell), time.monotonic()
+        for event in run_jobs([replace(job, folder=folder)], cluster.checkpoint_seconds):
+            if event.over or time.monotonic() - last > cluster.update_seconds:
+                yield replace(event, job=job), updates.read()
+                last = time.monotonic()

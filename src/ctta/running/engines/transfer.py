@@ -1,8 +1,7 @@
 """The files of a method run on their way between machines that share no disk.
 
-The job goes out with what the run folder holds of it. A worker runs it in a folder of its own and sends back what was
-written, update by update; the receiving side applies updates to the run folder in the order that keeps it whole:
-records first, the mark of completeness last.
+A worker runs a job in a folder of its own and sends back what was written, update by update, in the order that keeps
+the run folder whole: records first, the mark of completeness last.
 """
 
 from __future__ import annotations
@@ -17,15 +16,11 @@ from ctta.records.run_folder import RunFolder
 
 @dataclass(frozen=True)
 class RunUpdate:
-    """What was written since the last update, and how far the method run is."""
+    """What was written since the last update."""
 
-    done: int = 0  # batches
-    domain: str = ""
     start: int = 0  # where the lines begin in the file of records
     lines: bytes = b""
     files: Mapping[str, bytes] = field(default_factory=dict)
-    over: bool = False
-    error: str = ""
 
 
 def read_files(folder: Path, cell: str) -> dict[str, bytes]:
@@ -46,11 +41,11 @@ class UpdateReader:
     def __init__(self, folder: Path, cell: str) -> None:
         self._folder, self._names = folder, _whole_files(cell)
         self._records = RunFolder(folder).records_path(cell)
-        before = self._records.read_bytes() if self._records.is_file() else b""
-        self._sent = before.rfind(b"\n") + 1  # a line that was cut short is taken off
+        self._records.touch()
+        self._sent = self._records.read_bytes().rfind(b"\n") + 1  # a line that was cut short is taken off
         self._times = self._now()
 
-    def read(self, done: int, domain: str, *, over: bool = False) -> RunUpdate:
+    def read(self) -> RunUpdate:
         with self._records.open("rb") as file:
             file.seek(self._sent)
             lines = file.read()
@@ -58,7 +53,7 @@ class UpdateReader:
         changed = [name for name, when in times.items() if self._times.get(name) != when]
         files = {name: (self._folder / name).read_bytes() for name in changed}
         start, self._sent, self._times = self._sent, self._sent + len(lines), times
-        return RunUpdate(done, domain, start, lines, files, over)
+        return RunUpdate(start, lines, files)
 
     def _now(self) -> dict[str, int]:
         paths = {name: self._folder / name for name in self._names}
@@ -75,7 +70,7 @@ def apply_update(folder: Path, cell: str, update: RunUpdate) -> None:
             file.seek(update.start)
             file.write(update.lines)
     write_files(folder, {name: update.files[name] for name in _whole_files(cell) if name in update.files})
-    if update.over and not update.error:
+    if RunFolder(folder).done_path(cell).name in update.files:
         RunFolder(folder).checkpoint_path(cell).unlink(missing_ok=True)
 
 
