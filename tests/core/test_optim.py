@@ -1,0 +1,50 @@
+"""The optimiser: what it can train, and that it moves with the weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from ctta import DSS, TENT, ModelError, Source
+from ctta.testing.networks import make_batch, make_network
+
+X = make_batch("image_bn", 4, 0)
+
+
+@pytest.mark.parametrize("preset", ["cifar10", "imagenet"])
+def test_to_moves_the_optimiser_too(preset):
+    adapter = TENT(make_network("image_bn"), preset=preset)
+    adapter(X)
+    adapter.double()
+    states = [value for slots in adapter.optimizer.state.values() for key, value in slots.items() if key != "step"]
+    assert states
+    assert all(value.dtype == torch.float64 for value in states)
+    assert adapter(X.double()).dtype == torch.float64
+    adapter.reset()
+    assert adapter(X.double()).dtype == torch.float64
+
+
+def test_weights_too_coarse_to_learn_are_refused():
+    with pytest.raises(ModelError, match="too coarse"):
+        TENT(make_network("image_bn").bfloat16())
+    assert Source(make_network("image_bn").bfloat16())(X.bfloat16()).isfinite().all()
+
+
+def test_nothing_to_learn():
+    plain = nn.Sequential(nn.BatchNorm2d(3, affine=False), nn.Flatten(), nn.Linear(768, 5))
+    with pytest.raises(ModelError, match="nothing to learn"):
+        TENT(plain)
+    adapter = TENT(make_network("image_bn"))
+    adapter.requires_grad_(False)
+    with pytest.raises(ModelError, match="no gradient"):
+        adapter(X)
+
+
+def test_whole_number_parameters_ride_along():
+    network = make_network("image_bn")
+    network.order = nn.Parameter(torch.arange(3), requires_grad=False)
+    network.scale = nn.Parameter(torch.tensor(2.0))
+    adapter = DSS(network, views=1, restore=0.9)
+    adapter(X)
+    assert torch.equal(adapter.teacher.order, torch.arange(3))
