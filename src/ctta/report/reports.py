@@ -21,7 +21,7 @@ from rich.console import RenderableType
 from ctta.base.fileio import write_atomically
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import SweepFolder
-from ctta.report.page import page, sweep_page
+from ctta.report.page import page
 from ctta.report.results import Results
 from ctta.report.tables import errors, paper, render, summary, sweep
 from ctta.report.tables.errors import ErrorTable
@@ -120,7 +120,7 @@ class SweepReport:
                 texts[f"{name}.csv"] = render.to_csv(sweep.data(self.errors, averages))
                 texts |= {f"{name}.md": render.to_markdown(table), f"{name}.tex": render.to_latex(table)}
         texts |= {"summary.json": json.dumps(_data(self.errors), indent=1)}
-        return _write(self.folder.path, texts | {"report.html": sweep_page.make(self.errors)})
+        return _write(self.folder.path, texts | {"report.html": page.make_sweep(self.errors)})
 
 
 def load(path: Path) -> RunReport | SweepReport:

@@ -20,15 +20,18 @@ from ctta.report.metrics import Difference
 from ctta.report.results import Results
 from ctta.report.tables import errors, render, summary
 from ctta.report.tables.summary import MethodMetrics, MetricsTable
-from ctta.running.runner import execute
-from run_folders import TinyRun
+from run_folders import TinyRun, execute
 
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 90, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
-    "methods": ["source", {"method": "tent", "lr": 0.05}, {"method": "dss", "views": 2, "gate": 1.0, "lr": 0.01}],
+    "methods": [
+        "source",
+        {"method": "tent", "lr": 0.05},
+        {"method": "dss", "views": 2, "augmentation_threshold": 1.0, "lr": 0.01},
+    ],
     "seeds": [0, 1, 2],
-    "measure": {"clean": 25},
+    "measure": {"clean_samples": 25},
     "baseline": "TENT",
 }
 

@@ -11,9 +11,8 @@ from typing import Any
 from markupsafe import Markup
 
 from ctta.report import metrics
-from ctta.report.metrics import Series, Split
 from ctta.report.page import charts, tracks
-from ctta.report.page.charts import Band, DotSeries, LineSeries, Style
+from ctta.report.page.charts import Band, Series, Style
 from ctta.report.page.tracks import Track, known, thin
 from ctta.report.tables.errors import ErrorTable
 
@@ -56,15 +55,29 @@ class Scene:
         return math.ceil(len(self.longest.batches) / MOST_POINTS)
 
 
-def errors(scene: Scene) -> Figure | None:
+def draw(scene: Scene) -> dict[str, list[Figure]]:
+    """Every section's figures; a section without any is left out of the page."""
+    return {
+        "errors": errors(scene),
+        "running": running(scene),
+        "clean": clean(scene),
+        "selection": selection(scene),
+        "confidence": [] if scene.table.labelled else confidence(scene),
+        "threshold": thresholds(scene),
+        "accuracy": accuracies(scene),
+        "calibration": calibrations(scene),
+    }
+
+
+def errors(scene: Scene) -> list[Figure]:
     """Error by domain and method."""
     table = scene.table
     rows = [row for row in table.rows if any(value is not None for value in row.errors)]
     if not rows:
-        return None
-    series = [DotSeries(row.label, (*row.errors, row.mean), scene.styles[row.label]) for row in rows]
+        return []
+    series = [Series(row.label, (*row.errors, row.mean), scene.styles[row.label]) for row in rows]
     reading = "Each column is one domain, in the order of the stream. Each mark is one method; lower is better."
-    if any(len(row.seeds) > 1 for row in rows):
+    if table.several_seeds:
         reading += " Whiskers show one standard deviation over seeds."
     heads = [*(column.short for column in table.columns), "mean"]
     svg = charts.dot_chart("errors", "Error by domain and method", heads, series, axis="error, %")
@@ -75,13 +88,13 @@ def errors(scene: Scene) -> Figure | None:
             for row in rows
         ],
     }
-    return Figure("errors", "Error by domain", reading, svg, data, _legend(series))
+    return [Figure("errors", "Error by domain", reading, svg, data, _legend(series))]
 
 
-def running(scene: Scene) -> Figure | None:
+def running(scene: Scene) -> list[Figure]:
     """Running error along the stream."""
     if not scene.tracks:
-        return None
+        return []
     window = metrics.third(len(scene.longest.batches) / len(set(scene.longest.positions)))
     over = "of each batch" if window == 1 else f"over the last {window} batches"
     reading = (
@@ -92,7 +105,7 @@ def running(scene: Scene) -> Figure | None:
     return _over_stream(scene, lines, "running", "Error along the stream", reading, "error, %")
 
 
-def clean(scene: Scene) -> Figure | None:
+def clean(scene: Scene) -> list[Figure]:
     """Error on clean samples along the stream, if it was measured."""
     reading = (
         "Evaluated at the end of each domain, without learning from them; a value holds until the next. A line that "
@@ -101,18 +114,18 @@ def clean(scene: Scene) -> Figure | None:
     return _over_stream(scene, _lines(scene, Track.clean_error), "clean", "Error on clean samples", reading, "error, %")
 
 
-def confidence(scene: Scene) -> Figure | None:
+def confidence(scene: Scene) -> list[Figure]:
     """Mean confidence of all methods: what can be shown without labels."""
     lines = _lines(scene, lambda track: track.series(tracks.confidence))
     reading = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
-    return _over_stream(scene, lines, "confidence", "Confidence along the stream", reading, "confidence", y=(0.0, 1.0))
+    return _over_stream(scene, lines, "confidence", "Confidence along the stream", reading, "confidence")
 
 
-def selection(scene: Scene) -> Figure | None:
+def selection(scene: Scene) -> list[Figure]:
     """Percentage of samples selected, along the stream."""
     lines = _lines(scene, lambda track: track.series(tracks.selected))
     title, reading = "Percentage of samples selected", "How much of each batch was selected to learn from."
-    return _over_stream(scene, lines, "selection", title, reading, "selected, %", y=(0.0, 100.0), height=250)
+    return _over_stream(scene, lines, "selection", title, reading, "selected, %", top=100, height=250)
 
 
 def thresholds(scene: Scene) -> list[Figure]:
@@ -124,15 +137,14 @@ def thresholds(scene: Scene) -> list[Figure]:
     figures: list[Figure] = []
     for track in scene.tracks:
         threshold = track.series(lambda record: record.info.get("threshold"))
-        style, mean = scene.styles[track.label], thin(track.series(tracks.confidence), scene.every)
-        lines = [
-            LineSeries("confidence", mean, style),
-            LineSeries("threshold", thin(threshold, scene.every), THRESHOLD),
-        ]
-        name, title = f"threshold-{len(figures)}", f"{track.label}: confidence and threshold"
-        shown = lines if known(threshold) else []
-        if figure := _over_stream(scene, shown, name, title, reading, "probability", y=(0.0, 1.0)):
-            figures.append(figure)
+        if known(threshold):
+            mean = thin(track.series(tracks.confidence), scene.every)
+            lines = [
+                Series("confidence", mean, scene.styles[track.label]),
+                Series("threshold", thin(threshold, scene.every), THRESHOLD),
+            ]
+            name, title = f"threshold-{len(figures)}", f"{track.label}: confidence and threshold"
+            figures += _over_stream(scene, lines, name, title, reading, "probability")
     return figures
 
 
@@ -144,9 +156,9 @@ def accuracies(scene: Scene) -> list[Figure]:
     )
     figures: list[Figure] = []
     for track in scene.tracks:
-        found = metrics.splits(track.records)
-        parts = {part: [found[p] for p in part.positions if p in found] for part in scene.table.columns}
-        splits = {part: sum(splits, start=Split()) for part, splits in parts.items() if splits}
+        records = metrics.segments(track.records)
+        parts = {part: [r for p in part.positions for r in records.get(p, ())] for part in scene.table.columns}
+        splits = {part: split for part, found in parts.items() if (split := metrics.selection(found))}
         if known(split.selected_accuracy for split in splits.values()):
             name, title = f"accuracy-{len(figures)}", f"{track.label}: were the selected samples better?"
             pairs = [(part.short, split) for part, split in splits.items()]
@@ -168,48 +180,42 @@ def calibrations(scene: Scene) -> list[Figure]:
     for track in scene.tracks:
         if bins := metrics.calibration_bins(track.records):
             each = (metrics.calibration_error(metrics.calibration_bins(records)) for records in track.seeds)
-            error, name, title = (
-                metrics.finite_mean(each),
-                f"calibration-{len(figures)}",
-                f"Reliability of {track.label}",
-            )
-            svg = charts.reliability_chart(name, title, bins, scene.styles[track.label])
+            error, name = metrics.finite_mean(each), f"calibration-{len(figures)}"
+            svg = charts.reliability_chart(name, f"Reliability of {track.label}", bins, scene.styles[track.label])
             data = {"label": track.label, "bins": bins, "ece": error}
             figures.append(Figure(name, track.label, f"ECE {error:.1f} %", svg, data))
     return figures
 
 
-def _lines(scene: Scene, read: Callable[[Track], Series]) -> list[LineSeries]:
+def _lines(scene: Scene, read: Callable[[Track], metrics.Series]) -> list[Series[float]]:
     """One line per method that has such values."""
     found = {track.label: values for track in scene.tracks if known(values := read(track))}
-    return [LineSeries(label, thin(values, scene.every), scene.styles[label]) for label, values in found.items()]
+    return [Series(label, thin(values, scene.every), scene.styles[label]) for label, values in found.items()]
 
 
 def _over_stream(
     scene: Scene,
-    lines: Sequence[LineSeries],
+    lines: Sequence[Series[float]],
     name: str,
     title: str,
     reading: str,
     axis: str,
-    *,
-    y: tuple[float, float] | None = None,
-    height: float = 350,
-) -> Figure | None:
+    **options: float,
+) -> list[Figure]:
     """A line chart over the batches, its data and its legend; none without lines."""
     if not lines:
-        return None
+        return []
     longest, every = scene.longest, scene.every
     if every > 1:
         reading += f" Each point is the mean of {every} batches."
-    svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, y=y, height=height)
+    svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, **options)
     data = {
         "steps": list(longest.batches)[::every],
         "domains": [scene.table.segments[p].title.replace("_", " ") for p in longest.positions[::every]],
         "unit": " %" if axis.endswith("%") else "",
         "series": [{"label": line.label, "values": line.values} for line in lines],
     }
-    return Figure(name, title, reading, svg, data, _legend(lines))
+    return [Figure(name, title, reading, svg, data, _legend(lines))]
 
 
 def _bands(scene: Scene) -> list[Band]:
@@ -223,8 +229,8 @@ def _bands(scene: Scene) -> list[Band]:
     if missing:
         edges[-1:] = [edges[-2] + widest * (index + 1) for index in range(missing + 1)]
     spans = zip(segments, pairwise(edges), strict=False)
-    return [Band(segment.short, before / every, after / every) for segment, (before, after) in spans]
+    return [(segment.short, before / every, after / every) for segment, (before, after) in spans]
 
 
-def _legend(series: Sequence[LineSeries | DotSeries]) -> tuple[tuple[str, Markup], ...]:
+def _legend(series: Sequence[Series[Any]]) -> tuple[tuple[str, Markup], ...]:
     return tuple((one.label, charts.swatch(one.style)) for one in series)

@@ -1,20 +1,26 @@
-"""The page of a run: gathers what the template shows."""
+"""The pages of runs and sweeps: gathers what the templates show."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from importlib.resources import files
 from typing import Any
 
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ctta.records.sweep_folder import text
 from ctta.report.metrics import selection
-from ctta.report.page import charts, figures, pictures, templates, tracks
-from ctta.report.page.figures import Figure, Scene
+from ctta.report.page import charts, figures, pictures, tracks
+from ctta.report.page.figures import Scene
 from ctta.report.results import Results
-from ctta.report.tables import paper, render, summary
+from ctta.report.tables import paper, render, summary, sweep
 from ctta.report.tables.errors import ErrorTable, needs
 from ctta.report.tables.paper import PaperComparison
 from ctta.report.tables.render import Table, TableCell, TableColumn
 from ctta.report.tables.summary import MetricsTable
+from ctta.report.tables.sweep import SweepErrors
 
 NEARLY_ALL = 95  # percent; a selection of more than that hardly selects, and the page says so
 NEEDS = ("method", "learns", "forward passes", "updates", "prediction", "source data", "boundaries")
@@ -25,9 +31,8 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
     run = results.run
     styles = charts.styles([(row.label, row.method) for row in errors.rows])
     scene = Scene(errors, tuple(tracks.build(results)), styles)
-    sections = _figures(scene)
+    sections = figures.draw(scene)
     shown, strips = _gallery(results, errors)
-    charts_data = {figure.name: figure.data for section in sections.values() for figure in section}
     context = {
         "run": run,
         "table": errors,
@@ -51,14 +56,35 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "pairs_of": _pairs,
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
         "has_dss": errors.row_of("dss") is not None,
-        "several_seeds": any(len(row.seeds) > 1 for row in errors.rows),
         "data": {
             "table": render.plain_data(errors, unit="percent error"),
             "metrics": render.plain_data(metrics),
-            "charts": charts_data,
+            "charts": {figure.name: figure.data for section in sections.values() for figure in section},
         },
     }
-    return templates.fill("run.html.jinja", context)
+    return _fill("run.html.jinja", context)
+
+
+def make_sweep(made: SweepErrors) -> str:
+    """The page of a sweep: its tables, with a link to each point's own page."""
+    parts = [("Averages", sweep.table(made, True))] if made.averages else []
+    parts.append(("Points", sweep.table(made)))
+    axes = [(key, key in made.head.over, list(map(text, values))) for key, values in made.head.axes.items()]
+    return _fill("sweep.html.jinja", {"head": made.head, "parts": parts, "axes": axes})
+
+
+def _fill(name: str, context: Mapping[str, Any]) -> str:
+    """A page that loads nothing: styles and script are inside. All text in `context` is escaped."""
+    environment = Environment(
+        loader=PackageLoader("ctta.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    here = files("ctta.report.page")
+    style, script = (Markup((here / part).read_text(encoding="utf-8")) for part in ("style.css", "page.js"))
+    return environment.get_template(name).render(style=style, script=script, **context)
 
 
 def headline(table: ErrorTable) -> tuple[str, str]:
@@ -94,22 +120,6 @@ def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, 
         if samples is not None and len(samples.images):
             return cell.label, pictures.strips(samples, table.segments, classes)
     return "", []
-
-
-def _figures(scene: Scene) -> dict[str, list[Figure]]:
-    """Every section's figures; a section without any is left out of the page."""
-    single = {
-        "errors": figures.errors(scene),
-        "running": figures.running(scene),
-        "clean": figures.clean(scene),
-        "selection": figures.selection(scene),
-        "confidence": None if scene.table.labelled else figures.confidence(scene),
-    }
-    return {name: [figure] if figure else [] for name, figure in single.items()} | {
-        "threshold": figures.thresholds(scene),
-        "accuracy": figures.accuracies(scene),
-        "calibration": figures.calibrations(scene),
-    }
 
 
 def _verdicts(scene: Scene) -> list[str]:

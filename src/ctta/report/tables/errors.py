@@ -16,7 +16,7 @@ from typing import Any
 
 from ctta.records.run_folder import Run
 from ctta.report import metrics
-from ctta.report.metrics import Cost, Value, complete_domains, over_seeds
+from ctta.report.metrics import Cost, Value, over_seeds
 from ctta.report.results import MethodRun, Results
 from ctta.report.tables.render import (
     ABSENT,
@@ -119,13 +119,13 @@ class ErrorTable:
         """What `images` counts: "images per domain"."""
         return f"{self.samples} per {'domain' if self.by_segment else 'segment'}"
 
+    @property
+    def several_seeds(self) -> bool:
+        return any(len(row.seeds) > 1 for row in self.rows)
+
     def row_of(self, method: str) -> MethodErrors | None:
         """The first row of a method."""
         return next((row for row in self.rows if row.method == method), None)
-
-    def remarks(self) -> dict[str, str]:
-        """Remarks on the rows, by label."""
-        return {row.label: row.remark for row in self.rows if row.remark}
 
     def caption(self) -> str:
         """One sentence each: unit, boundaries, protocol, size, seeds, source data."""
@@ -137,7 +137,7 @@ class ErrorTable:
             f"{len(self.segments)} segments; a column counts all segments of a domain.": not self.by_segment,
             f"{self.images or 0:,} {self.unit}.": self.images is not None,
             f"Batch {self.batch}.": self.batch is not None,
-            "Several seeds: mean ± standard deviation.": any(len(row.seeds) > 1 for row in self.rows),
+            "Several seeds: mean ± standard deviation.": self.several_seeds,
             f"{DAGGER} Uses source data.": any(row.dagger for row in self.rows),
         }
         return " ".join(words for words, holds in sentences.items() if holds)
@@ -262,7 +262,7 @@ def _status(runs: Sequence[MethodRun], domains: int, images: int | None) -> str:
         return "waiting"
     if len(runs) > 1:
         return f"running, {sum(one.done is not None for one in runs)} of {len(runs)} seeds"
-    return f"running, {len(complete_domains(runs[0].records, None, images))} of {domains} domains"
+    return f"running, {len(metrics.complete_segments(runs[0].records, None, images))} of {domains} domains"
 
 
 def _problems(runs: Sequence[MethodRun]) -> tuple[str, ...]:
@@ -352,7 +352,6 @@ def layouts(made: ErrorTable) -> Iterator[Table]:
 
 def data(made: ErrorTable) -> Table:
     """For CSV: errors with one decimal; standard deviations in columns of their own, if there are any."""
-    several = any(len(row.seeds) > 1 for row in made.rows)
     titles = [*(part.title for part in made.columns), "mean", *(part.title for part in made.rounds)]
 
     def line(row: MethodErrors) -> dict[str, object]:
@@ -363,7 +362,11 @@ def data(made: ErrorTable) -> Table:
             "method": row.method,
             "seeds": " ".join(map(str, row.seeds)),
             **{title: value and f"{value.mean:.1f}" for title, value in errors.items()},
-            **{f"{title} sd": value and formatted(value.sd, ".2f", "") for title, value in errors.items() if several},
+            **{
+                f"{title} sd": value and formatted(value.sd, ".2f", "")
+                for title, value in errors.items()
+                if made.several_seeds
+            },
             "boundaries": made.boundaries,
             "protocol": made.protocol,
             "images_per_domain": made.images,
