@@ -52,12 +52,12 @@ class RunReport:
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: tables and the notes of the experiment."""
-        shown: list[RenderableType] = [render.to_rich(errors.layouts(self.errors), width)]
+        shown = [errors.layouts(self.errors)]
         if self.errors.labelled:
-            shown.append(render.to_rich(summary.layouts(self.metrics), width))
+            shown.append(summary.layouts(self.metrics))
         if self.comparison:
-            shown.append(render.to_rich([paper.table(self.comparison)], width))
-        return [*shown, *self.results.run.notes]
+            shown.append(iter(paper.tables(self.comparison)[:1]))
+        return [*(render.to_rich(one, width) for one in shown), *self.results.run.notes]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -75,8 +75,7 @@ class RunReport:
         }
         if self.comparison:
             texts |= _comparison_files(self.comparison)
-            compared = (paper.table(self.comparison), paper.domain_table(self.comparison))
-            markdown += [f"## {one.title}\n\n{render.to_markdown(one)}" for one in compared if one]
+            markdown += [f"## {one.title}\n\n{render.to_markdown(one)}" for one in paper.tables(self.comparison)]
         return _write(self.results.folder.path, texts | {"table.md": "\n".join(markdown), "report.html": self.page()})
 
 
@@ -102,8 +101,10 @@ class SweepReport:
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: averages if there are any, else all points."""
-        shown: list[RenderableType] = [render.to_rich(sweep.layouts(self.errors, bool(self.errors.averages)), width)]
-        return shown + ([render.to_rich([paper.table(self.comparison)], width)] if self.comparison else [])
+        shown = [sweep.layouts(self.errors, bool(self.errors.averages))]
+        if self.comparison:
+            shown.append(iter(paper.tables(self.comparison)[:1]))
+        return [render.to_rich(one, width) for one in shown]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -139,11 +140,10 @@ def _comparison_data(made: PaperComparison) -> dict[str, Any]:
 
 
 def _comparison_files(made: PaperComparison) -> dict[str, str]:
-    tables = [table for table in (paper.table(made), paper.domain_table(made)) if table]
     return {
         "comparison.csv": render.to_csv(paper.data(made)),
         "comparison.json": json.dumps(_comparison_data(made), indent=1),
-        "comparison.tex": "\n".join(map(render.to_latex, tables)),
+        "comparison.tex": "\n".join(map(render.to_latex, paper.tables(made))),
     }
 
 

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
 
+from ctta.records.run_folder import Record
 from ctta.report import metrics
-from ctta.report.page import charts, tracks
+from ctta.report.page import charts
 from ctta.report.page.charts import Band, Series, Style
-from ctta.report.page.tracks import Track, known, thin
+from ctta.report.results import Results
 from ctta.report.tables.errors import ErrorTable
 
 MOST_POINTS = 2000  # a longer line is thinned: the screen has no more
@@ -38,12 +41,59 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Track:
+    """One method along the stream."""
+
+    label: str
+    seeds: tuple[tuple[Record, ...], ...]
+
+    @cached_property
+    def batches(self) -> dict[int, list[Record]]:
+        """The records of each step, one per seed."""
+        at: dict[int, list[Record]] = {}
+        for record in sorted((record for records in self.seeds for record in records), key=lambda one: one.step):
+            at.setdefault(record.step, []).append(record)
+        return at
+
+    @property
+    def records(self) -> list[Record]:
+        """All records, step by step."""
+        return [record for records in self.batches.values() for record in records]
+
+    @property
+    def positions(self) -> list[int]:
+        """The segment of each step."""
+        return [records[0].position for records in self.batches.values()]
+
+    def series(self, read: Callable[[Record], float | None]) -> metrics.Series:
+        """One value per step, averaged over seeds."""
+        return tuple(metrics.finite_mean(map(read, records)) for records in self.batches.values())
+
+    def running_error(self, window: int) -> metrics.Series:
+        """The error over the last `window` batches, in percent."""
+        sizes = [fmean(record.n for record in records) for records in self.batches.values()]
+        return metrics.running_error(self.series(error_in), sizes, window)
+
+    def clean_error(self) -> metrics.Series:
+        """The error on clean samples in percent; each value holds until the next one."""
+        found = self.series(lambda record: metrics.clean_errors([record]).get(record.position))
+        return tuple(accumulate(found, lambda last, value: last if value is None else value))
+
+
+@dataclass(frozen=True)
 class Scene:
     """What all figures share."""
 
     table: ErrorTable
     tracks: tuple[Track, ...]
     styles: Mapping[str, Style]
+
+    @classmethod
+    def of(cls, results: Results, table: ErrorTable) -> Scene:
+        """One track for each method that has records."""
+        seeds = {label: tuple(one.records for one in runs if one.records) for label, runs in results.by_label().items()}
+        tracks = tuple(Track(label, found) for label, found in seeds.items() if found)
+        return cls(table, tracks, charts.styles([(row.label, row.method) for row in table.rows]))
 
     @property
     def longest(self) -> Track:
@@ -116,14 +166,14 @@ def clean(scene: Scene) -> list[Figure]:
 
 def confidence(scene: Scene) -> list[Figure]:
     """Mean confidence of all methods: what can be shown without labels."""
-    lines = _lines(scene, lambda track: track.series(tracks.confidence))
+    lines = _lines(scene, lambda track: track.series(confidence_in))
     reading = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
     return _over_stream(scene, lines, "confidence", "Confidence along the stream", reading, "confidence")
 
 
 def selection(scene: Scene) -> list[Figure]:
     """Percentage of samples selected, along the stream."""
-    lines = _lines(scene, lambda track: track.series(tracks.selected))
+    lines = _lines(scene, lambda track: track.series(selected_in))
     title, reading = "Percentage of samples selected", "How much of each batch was selected to learn from."
     return _over_stream(scene, lines, "selection", title, reading, "selected, %", top=100, height=250)
 
@@ -138,7 +188,7 @@ def thresholds(scene: Scene) -> list[Figure]:
     for track in scene.tracks:
         threshold = track.series(lambda record: record.info.get("threshold"))
         if known(threshold):
-            mean = thin(track.series(tracks.confidence), scene.every)
+            mean = thin(track.series(confidence_in), scene.every)
             lines = [
                 Series("confidence", mean, scene.styles[track.label]),
                 Series("threshold", thin(threshold, scene.every), THRESHOLD),
@@ -194,13 +244,7 @@ def _lines(scene: Scene, read: Callable[[Track], metrics.Series]) -> list[Series
 
 
 def _over_stream(
-    scene: Scene,
-    lines: Sequence[Series[float]],
-    name: str,
-    title: str,
-    reading: str,
-    axis: str,
-    **options: float,
+    scene: Scene, lines: Sequence[Series[float]], name: str, title: str, reading: str, axis: str, **options: float
 ) -> list[Figure]:
     """A line chart over the batches, its data and its legend; none without lines."""
     if not lines:
@@ -234,3 +278,29 @@ def _bands(scene: Scene) -> list[Band]:
 
 def _legend(series: Sequence[Series[Any]]) -> tuple[tuple[str, Markup], ...]:
     return tuple((one.label, charts.swatch(one.style)) for one in series)
+
+
+def known(values: Iterable[float | None]) -> bool:
+    """Whether there is anything to show."""
+    return any(value is not None for value in values)
+
+
+def thin(values: Sequence[float | None], every: int) -> metrics.Series:
+    """Means of `every` consecutive values."""
+    return tuple(metrics.finite_mean(values[start : start + every]) for start in range(0, len(values), every))
+
+
+def confidence_in(record: Record) -> float | None:
+    """As the method reports it; else the mean of its predictions."""
+    if "confidence" in record.info:
+        return record.info["confidence"]
+    return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None
+
+
+def selected_in(record: Record) -> float | None:
+    """In percent."""
+    return None if record.selected is None else 100 * record.selected / record.n
+
+
+def error_in(record: Record) -> float | None:
+    return 100 * record.wrong / record.n if record.wrong >= 0 else None

@@ -12,13 +12,13 @@ from markupsafe import Markup
 
 from ctta.records.sweep_folder import text
 from ctta.report.metrics import selection
-from ctta.report.page import charts, figures, pictures, tracks
+from ctta.report.page import charts, figures, pictures
 from ctta.report.page.figures import Scene
 from ctta.report.results import Results
 from ctta.report.tables import paper, render, summary, sweep
 from ctta.report.tables.errors import ErrorTable, needs
 from ctta.report.tables.paper import PaperComparison
-from ctta.report.tables.render import Table, TableCell, TableColumn
+from ctta.report.tables.render import Table, TableColumn
 from ctta.report.tables.summary import MetricsTable
 from ctta.report.tables.sweep import SweepErrors
 
@@ -29,8 +29,7 @@ NEEDS = ("method", "learns", "forward passes", "updates", "prediction", "source 
 def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison: PaperComparison | None) -> str:
     """One self-contained page."""
     run = results.run
-    styles = charts.styles([(row.label, row.method) for row in errors.rows])
-    scene = Scene(errors, tuple(tracks.build(results)), styles)
+    scene = Scene.of(results, errors)
     sections = figures.draw(scene)
     shown, strips = _gallery(results, errors)
     context = {
@@ -38,7 +37,7 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "table": errors,
         "labels": [row.label for row in errors.rows],
         "invalid": [row.label for row in errors.rows if row.problems],
-        "styles": styles,
+        "styles": scene.styles,
         "swatch": charts.swatch,
         "headline": headline(errors),
         "each": pictures.EACH,
@@ -47,8 +46,7 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "figures": sections,
         "verdicts": _verdicts(scene),
         "comparison": comparison,
-        "compared": comparison and paper.table(comparison),
-        "by_domain": comparison and paper.domain_table(comparison),
+        "compared": paper.tables(comparison) if comparison else [],
         "metrics": summary.table(metrics) if errors.labelled else None,
         "heat": _heat(errors),
         "needs": _needs(errors),
@@ -156,7 +154,7 @@ def _needs(table: ErrorTable) -> Table | None:
         return None
     rows = ((row.label + row.dagger, *needs(row.traits).values()) for row in table.rows)
     columns = (TableColumn(head, "name" if head == "method" else "number") for head in NEEDS)
-    return Table(tuple(columns), tuple(tuple(map(TableCell, row)) for row in rows))
+    return Table(tuple(columns), render.cells(rows))
 
 
 def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:

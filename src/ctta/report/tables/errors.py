@@ -18,17 +18,8 @@ from ctta.records.run_folder import Run
 from ctta.report import metrics
 from ctta.report.metrics import Cost, Value, over_seeds
 from ctta.report.results import MethodRun, Results
-from ctta.report.tables.render import (
-    ABSENT,
-    Table,
-    TableCell,
-    TableColumn,
-    data_table,
-    formatted,
-    numbered,
-    printed,
-    transposed,
-)
+from ctta.report.tables import render
+from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, formatted, printed
 
 # The paper's column heads; a domain that is not listed is cut to five letters.
 SHORT_NAMES: Mapping[str, str] = {
@@ -65,8 +56,26 @@ class StreamPart:
     title: str  # unlike that of any other part
 
 
+class Outcome:
+    """A row of which not all may be complete, or valid."""
+
+    status: str
+    problems: tuple[str, ...]
+
+    @property
+    def remark(self) -> str:
+        """That it is not complete, or not valid, and why; else empty."""
+        invalid = f"invalid: {'; '.join(self.problems)}" if self.problems else ""
+        return ", ".join(part for part in (self.status, invalid) if part)
+
+    def outcome(self) -> dict[str, str]:
+        """For CSV: complete, invalid, or how far it is; and why it is not valid."""
+        status = self.status or ("invalid" if self.problems else "complete")
+        return {"status": status, "problems": "; ".join(self.problems)}
+
+
 @dataclass(frozen=True)
-class MethodErrors:
+class MethodErrors(Outcome):
     """One row: a method, over its seeds."""
 
     label: str
@@ -84,10 +93,6 @@ class MethodErrors:
     def dagger(self) -> str:
         """The mark of a method that uses source data; else empty."""
         return DAGGER if self.traits.get("source", "none") != "none" else ""
-
-    @property
-    def remark(self) -> str:
-        return remark(self.status, self.problems)
 
 
 @dataclass(frozen=True)
@@ -143,16 +148,6 @@ class ErrorTable:
         return " ".join(words for words, holds in sentences.items() if holds)
 
 
-def remark(status: str, problems: Sequence[str]) -> str:
-    """That a row is not complete, or not valid, and why; else empty."""
-    return ", ".join(part for part in (status, f"invalid: {'; '.join(problems)}" if problems else "") if part)
-
-
-def outcome(status: str, problems: Sequence[str]) -> str:
-    """The same in one word: complete, invalid, or how far it is."""
-    return status or ("invalid" if problems else "complete")
-
-
 # Building
 
 
@@ -162,7 +157,8 @@ def build(results: Results) -> ErrorTable:
     segments = _segments(run)
     columns, rounds = _columns(segments), _rounds(run, len(segments))
     images = run.stream.get("images")
-    rows = tuple(_row(label, runs, (columns, rounds, segments), images) for label, runs in results.by_label().items())
+    rows = tuple(_row(runs, columns, rounds, len(segments), images) for runs in results.by_label().values())
+    valid = [row for row in rows if not row.problems]
     known = [record.wrong >= 0 for one in results.method_runs for record in one.records]
     return ErrorTable(
         name=run.name,
@@ -177,7 +173,9 @@ def build(results: Results) -> ErrorTable:
         segments=segments,
         rounds=rounds,
         rows=rows,
-        best=tuple(_best(rows, column) for column in range(len(columns) + 1)),
+        best=tuple(
+            lowest({row.label: (*row.errors, row.mean)[column] for row in valid}) for column in range(len(columns) + 1)
+        ),
         labelled=any(known) or not known,
     )
 
@@ -222,34 +220,31 @@ def _short(name: str) -> str:
 def _spelled(protocol: Mapping[str, Any]) -> str:
     """A protocol in words: its kind, and its settings if they are set."""
     kind, *settings = [(name, value) for name, value in protocol.items() if value is not None] or [("kind", "")]
-    said = [
-        f"{name} {'-'.join(map(str, value)) if isinstance(value, list | tuple) else value}" for name, value in settings
-    ]
+    said = [f"{name} {'-'.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in settings]
     return f"{kind[1]} ({', '.join(said)})" if said else str(kind[1])
 
 
 def _row(
-    label: str, runs: Sequence[MethodRun], shown: Sequence[Sequence[StreamPart]], images: int | None
+    runs: Sequence[MethodRun],
+    columns: Sequence[StreamPart],
+    rounds: Sequence[StreamPart],
+    segments: int,
+    images: int | None,
 ) -> MethodErrors:
     counts = [metrics.segment_counts(one.records, one.done, images) for one in runs]
-    columns, rounds, segments = shown
-    everything = tuple(position for segment in segments for position in segment.positions)
 
     def over(positions: Sequence[int]) -> Value | None:
         return over_seeds(error for found in counts if (error := metrics.error(found, positions)) is not None)
 
     return MethodErrors(
-        label=label,
+        label=runs[0].cell.label,
         method=runs[0].cell.method,
         seeds=tuple(one.cell.seed for one in runs),
         errors=tuple(over(column.positions) for column in columns),
-        mean=over(everything),
+        mean=over(range(segments)),
         rounds=tuple(over(column.positions) for column in rounds),
-        cost=metrics.cost(
-            [record for one in runs for record in one.records],
-            [one.done.peak_memory for one in runs if one.done],
-        ),
-        status=_status(runs, len(segments), images),
+        cost=metrics.cost([r for one in runs for r in one.records], [one.done.peak_memory for one in runs if one.done]),
+        status=_status(runs, segments, images),
         problems=_problems(runs),
         traits=runs[0].cell.traits,
     )
@@ -272,10 +267,6 @@ def _problems(runs: Sequence[MethodRun]) -> tuple[str, ...]:
             seed = f"seed {one.cell.seed}: " if len(runs) > 1 else ""
             found += [seed + problem for problem in one.done.problems or ("no reason given",)]
     return tuple(found)
-
-
-def _best(rows: Sequence[MethodErrors], column: int) -> frozenset[str]:
-    return lowest({row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems})
 
 
 def lowest(values: Mapping[str, Value | None]) -> frozenset[str]:
@@ -318,7 +309,7 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
     parts = made.columns if domains and made.labelled else ()
     rounds = made.rounds if domains and made.labelled else ()
     wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in made.rows)]
-    notes = numbered(row.remark for row in made.rows)
+    notes = render.numbered(row.remark for row in made.rows)
     columns = [TableColumn("", "name"), *(TableColumn(part.short) for part in parts)]
     columns += [TableColumn("mean", apart=True)] if made.labelled else []
     columns += [TableColumn(part.short) for part in rounds]
@@ -326,13 +317,10 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
     rows = []
     for row in made.rows:
         cells = [TableCell(row.label + row.dagger, note=notes.get(row.remark, 0))]
-        if parts:
-            errors = zip(row.errors, made.best[:-1], strict=True)
-            cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
-        if made.labelled:
-            cells.append(TableCell(printed(row.mean), row.label in made.best[-1]))
-        if rounds:
-            cells += [TableCell(printed(value, spread=spread)) for value in row.rounds]
+        errors = zip(row.errors if parts else (), made.best, strict=False)  # the last is that of the mean
+        cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
+        cells += [TableCell(printed(row.mean), row.label in made.best[-1])] if made.labelled else []
+        cells += [TableCell(printed(value, spread=spread)) for value in row.rounds if rounds]
         cells += [TableCell(formatted(read(row.cost), style)) for _, read, style in wanted]
         rows.append(tuple(cells))
     title = " · ".join(part for part in (made.name, made.dataset) if part)
@@ -344,8 +332,8 @@ def layouts(made: ErrorTable) -> Iterator[Table]:
     yield table(made)
     yield table(made, costs=False)
     yield table(made, spread=False, costs=False)
-    yield transposed(table(made))
-    yield transposed(table(made, spread=False))
+    yield render.transposed(table(made))
+    yield render.transposed(table(made, spread=False))
     yield table(made, domains=False)
     yield table(made, domains=False, costs=False)
 
@@ -376,8 +364,7 @@ def data(made: ErrorTable) -> Table:
             "peak_memory_mb": formatted(row.cost.memory, ".4g", ""),
             "views": formatted(row.cost.views, ".4g", ""),
             "source_data": row.traits.get("source"),
-            "status": outcome(row.status, row.problems),
-            "problems": "; ".join(row.problems),
+            **row.outcome(),
         }
 
-    return data_table([line(row) for row in made.rows])
+    return render.data_table([line(row) for row in made.rows])

@@ -14,12 +14,12 @@ from ctta.records.run_folder import Record
 from ctta.report import metrics
 from ctta.report.metrics import Cost, Difference, Interval, Value, over_seeds
 from ctta.report.results import MethodRun, Results
-from ctta.report.tables.errors import ErrorTable, MethodErrors, outcome
-from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, printed, signed
+from ctta.report.tables.errors import ErrorTable, MethodErrors, Outcome
+from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, printed, signed
 
 
 @dataclass(frozen=True)
-class MethodMetrics:
+class MethodMetrics(Outcome):
     """One row: a method, over its seeds; none if a number is not known."""
 
     label: str
@@ -205,8 +205,8 @@ def table(made: MetricsTable, *, spread: bool = True, costs: bool = False) -> Ta
         ]
     texts = {head: [read(row) for row in made.rows] for head, read in reads}
     shown = {head: found for head, found in texts.items() if set(found) - {ABSENT}}
-    names = [TableCell(row.label + (" (not valid)" if row.problems else "")) for row in made.rows]
-    rows = tuple((name, *(TableCell(found[number]) for found in shown.values())) for number, name in enumerate(names))
+    names = [row.label + (" (not valid)" if row.problems else "") for row in made.rows]
+    rows = cells(zip(names, *shown.values(), strict=True))
     return Table((TableColumn("", "name"), *map(TableColumn, shown)), rows, caption=(" ".join(made.notes()),))
 
 
@@ -259,8 +259,7 @@ def _flat(made: MetricsTable, row: MethodMetrics) -> dict[str, Any]:
         "peak_memory_mb": row.cost.memory,
         "boundaries": made.boundaries,
         "protocol": made.protocol,
-        "status": outcome(row.status, row.problems),
-        "problems": "; ".join(row.problems),
+        **row.outcome(),
     }
 
 
