@@ -11,7 +11,7 @@ A sweep's folder has summary.csv, .json, .md, .tex and report.html; averages.csv
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from ctta.report.results import Results
 from ctta.report.tables import errors, paper, render, summary, sweep
 from ctta.report.tables.errors import ErrorTable
 from ctta.report.tables.paper import PaperComparison
+from ctta.report.tables.render import Table
 from ctta.report.tables.summary import MetricsTable
 from ctta.report.tables.sweep import SweepErrors
 
@@ -52,12 +53,8 @@ class RunReport:
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: tables and the notes of the experiment."""
-        shown = [errors.layouts(self.errors)]
-        if self.errors.labelled:
-            shown.append(summary.layouts(self.metrics))
-        if self.comparison:
-            shown.append(iter(paper.tables(self.comparison)[:1]))
-        return [*(render.to_rich(one, width) for one in shown), *self.results.run.notes]
+        metrics = [summary.layouts(self.metrics)] if self.errors.labelled else []
+        return _rich(width, self.comparison, errors.layouts(self.errors), *metrics) + list(self.results.run.notes)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -101,10 +98,7 @@ class SweepReport:
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: averages if there are any, else all points."""
-        shown = [sweep.layouts(self.errors, bool(self.errors.averages))]
-        if self.comparison:
-            shown.append(iter(paper.tables(self.comparison)[:1]))
-        return [render.to_rich(one, width) for one in shown]
+        return _rich(width, self.comparison, sweep.layouts(self.errors, bool(self.errors.averages)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -128,6 +122,11 @@ def load(path: Path) -> RunReport | SweepReport:
     """The report of a run folder or of a sweep's."""
     folder = SweepFolder(path)
     return SweepReport.load(folder) if folder.is_one() else RunReport.load(path)
+
+
+def _rich(width: int, comparison: PaperComparison | None, *layouts: Iterable[Table]) -> list[RenderableType]:
+    compared = [paper.tables(comparison)[:1]] if comparison else []
+    return [render.to_rich(one, width) for one in (*layouts, *compared)]
 
 
 def _data(errors: ErrorTable | SweepErrors, comparison: PaperComparison | None = None) -> dict[str, Any]:

@@ -47,7 +47,6 @@ def test_what_the_threshold_does_at_boundaries(tmp_path: Path, boundaries: str, 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     empty = scene(Results.load(TinyRun(tmp_path).add("tent", [], done=False).folder))
     assert not any(figures.draw(empty).values())
-    assert figures.confidence(empty) == []
 
 
 def test_calibration_is_the_mean_of_the_seeds(tmp_path: Path) -> None:

@@ -48,6 +48,9 @@ class Series(Generic[T]):
     style: Style
 
 
+Lines = Sequence[Series[float]]
+
+
 @dataclass(frozen=True)
 class Plot:
     """The drawing area and its scales: `x` from 0, `y` from the first tick to the last."""
@@ -93,14 +96,7 @@ def styles(methods: Sequence[tuple[str, str]]) -> dict[str, Style]:
 
 
 def line_chart(
-    name: str,
-    title: str,
-    lines: Sequence[Series[float]],
-    bands: Sequence[Band],
-    *,
-    axis: str,
-    top: float = 1.0,
-    height: float = 350,
+    name: str, title: str, lines: Lines, bands: Sequence[Band], *, axis: str, top: float = 1.0, height: float = 350
 ) -> Markup:
     """Lines over the stream, with a band for each domain and a label at each line's end; `top` is at least shown."""
     steps = max(len(line.values) for line in lines)
@@ -266,7 +262,7 @@ def _line(plot: Plot, number: int, line: Series[float]) -> Markup:
     return tag("g", *polylines, class_=f"series {line.style.name}", data_series=number)
 
 
-def _end_labels(plot: Plot, lines: Sequence[Series[float]]) -> Markup:
+def _end_labels(plot: Plot, lines: Lines) -> Markup:
     """Each line's name where it ends, pushed apart."""
     ends = []
     for number, line in enumerate(lines):

@@ -15,12 +15,18 @@ from markupsafe import Markup
 from ctta.records.run_folder import Record
 from ctta.report import metrics
 from ctta.report.page import charts
-from ctta.report.page.charts import Band, Series, Style
+from ctta.report.page.charts import Band, Lines, Series, Style
 from ctta.report.results import Results
 from ctta.report.tables.errors import ErrorTable
 
 MOST_POINTS = 2000  # a longer line is thinned: the screen has no more
 THRESHOLD = Style(8, "7 3", "diamond")  # a colour that no method has
+CLEAN = (
+    "Evaluated at the end of each domain, without learning from them; a value holds until the next. A line that rises "
+    "shows forgetting."
+)
+SELECTED = "How much of each batch was selected to learn from."
+CONFIDENCE = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
 BOUNDARIES = {  # what the threshold does at a domain boundary
     "known": " Domain boundaries are known: there it is reset half-way to chance level.",
     "detected": " At each detected domain boundary it is reset half-way to chance level.",
@@ -57,7 +63,6 @@ class Track:
 
     @property
     def records(self) -> list[Record]:
-        """All records, step by step."""
         return [record for records in self.batches.values() for record in records]
 
     @property
@@ -107,12 +112,19 @@ class Scene:
 
 def draw(scene: Scene) -> dict[str, list[Figure]]:
     """Every section's figures; a section without any is left out of the page."""
+    clean = _lines(scene, Track.clean_error)
+    selected = _lines(scene, lambda track: track.series(selected_in))
+    confidence = [] if scene.table.labelled else _lines(scene, lambda track: track.series(confidence_in))
     return {
         "errors": errors(scene),
         "running": running(scene),
-        "clean": clean(scene),
-        "selection": selection(scene),
-        "confidence": [] if scene.table.labelled else confidence(scene),
+        "clean": _over_stream(scene, clean, "clean", "Error on clean samples", CLEAN, "error, %"),
+        "selection": _over_stream(
+            scene, selected, "selection", "Percentage of samples selected", SELECTED, "selected, %", top=100, height=250
+        ),
+        "confidence": _over_stream(
+            scene, confidence, "confidence", "Confidence along the stream", CONFIDENCE, "confidence"
+        ),
         "threshold": thresholds(scene),
         "accuracy": accuracies(scene),
         "calibration": calibrations(scene),
@@ -153,29 +165,6 @@ def running(scene: Scene) -> list[Figure]:
     )
     lines = _lines(scene, lambda track: track.running_error(window))
     return _over_stream(scene, lines, "running", "Error along the stream", reading, "error, %")
-
-
-def clean(scene: Scene) -> list[Figure]:
-    """Error on clean samples along the stream, if it was measured."""
-    reading = (
-        "Evaluated at the end of each domain, without learning from them; a value holds until the next. A line that "
-        "rises shows forgetting."
-    )
-    return _over_stream(scene, _lines(scene, Track.clean_error), "clean", "Error on clean samples", reading, "error, %")
-
-
-def confidence(scene: Scene) -> list[Figure]:
-    """Mean confidence of all methods: what can be shown without labels."""
-    lines = _lines(scene, lambda track: track.series(confidence_in))
-    reading = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
-    return _over_stream(scene, lines, "confidence", "Confidence along the stream", reading, "confidence")
-
-
-def selection(scene: Scene) -> list[Figure]:
-    """Percentage of samples selected, along the stream."""
-    lines = _lines(scene, lambda track: track.series(selected_in))
-    title, reading = "Percentage of samples selected", "How much of each batch was selected to learn from."
-    return _over_stream(scene, lines, "selection", title, reading, "selected, %", top=100, height=250)
 
 
 def thresholds(scene: Scene) -> list[Figure]:
@@ -237,14 +226,14 @@ def calibrations(scene: Scene) -> list[Figure]:
     return figures
 
 
-def _lines(scene: Scene, read: Callable[[Track], metrics.Series]) -> list[Series[float]]:
+def _lines(scene: Scene, read: Callable[[Track], metrics.Series]) -> Lines:
     """One line per method that has such values."""
     found = {track.label: values for track in scene.tracks if known(values := read(track))}
     return [Series(label, thin(values, scene.every), scene.styles[label]) for label, values in found.items()]
 
 
 def _over_stream(
-    scene: Scene, lines: Sequence[Series[float]], name: str, title: str, reading: str, axis: str, **options: float
+    scene: Scene, lines: Lines, name: str, title: str, reading: str, axis: str, **options: float
 ) -> list[Figure]:
     """A line chart over the batches, its data and its legend; none without lines."""
     if not lines:

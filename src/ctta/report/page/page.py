@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
 
@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ctta.records.sweep_folder import text
-from ctta.report.metrics import selection
+from ctta.report.metrics import Value, selection
 from ctta.report.page import charts, figures, pictures
 from ctta.report.page.figures import Scene
 from ctta.report.results import Results
@@ -137,15 +137,11 @@ def _verdicts(scene: Scene) -> list[str]:
     return sentences
 
 
-def _heat(table: ErrorTable) -> dict[str, list[float]]:
-    """The colour of each cell, from 0 to 1 over the whole table."""
+def _heat(table: ErrorTable) -> Callable[[Value | None], float]:
+    """The colour of a value, from 0 to 1 over the whole table."""
     values = [value.mean for row in table.rows for value in (*row.errors, row.mean) if value]
     low, high = min(values, default=0.0), max(values, default=1.0)
-    width = (high - low) or 1.0
-    return {
-        row.label: [round((value.mean - low) / width, 2) if value else 0.0 for value in (*row.errors, row.mean)]
-        for row in table.rows
-    }
+    return lambda value: round((value.mean - low) / ((high - low) or 1.0), 2) if value else 0.0
 
 
 def _needs(table: ErrorTable) -> Table | None:

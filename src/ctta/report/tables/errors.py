@@ -56,6 +56,9 @@ class StreamPart:
     title: str  # unlike that of any other part
 
 
+Parts = tuple[StreamPart, ...]
+
+
 class Outcome:
     """A row of which not all may be complete, or valid."""
 
@@ -107,9 +110,9 @@ class ErrorTable:
     images: int | None  # per segment; none if segments differ in size
     samples: str  # what they are: images or point clouds
     batch: int | None
-    columns: tuple[StreamPart, ...]
-    segments: tuple[StreamPart, ...]  # the whole stream, one by one
-    rounds: tuple[StreamPart, ...]  # of a recurring stream; else empty
+    columns: Parts
+    segments: Parts  # the whole stream, one by one
+    rounds: Parts  # of a recurring stream; else empty
     rows: tuple[MethodErrors, ...]
     best: tuple[frozenset[str], ...]  # labels with the lowest error, one set per column and one for the mean
     labelled: bool  # whether the stream's labels are known; without them there are no errors
@@ -180,30 +183,31 @@ def build(results: Results) -> ErrorTable:
     )
 
 
-def _segments(run: Run) -> tuple[StreamPart, ...]:
+def _segments(run: Run) -> Parts:
     domains = [(str(name), int(severity)) for name, severity in run.stream["domains"]]
     graded = len({severity for _, severity in domains}) > 1
-    seen: dict[str, int] = {}
+    titles: list[str] = []
     segments = []
     for position, (name, severity) in enumerate(domains):
         grade = f" {severity}" if graded else ""
-        seen[name + grade] = seen.get(name + grade, 0) + 1
-        again = f" #{seen[name + grade]}" if seen[name + grade] > 1 else ""
-        segments.append(StreamPart((position,), name, _short(name) + grade, name + grade + again))
+        before = titles.count(name + grade)
+        titles.append(name + grade)
+        title = f"{name}{grade} #{before + 1}" if before else name + grade
+        segments.append(StreamPart((position,), name, _short(name) + grade, title))
     return tuple(segments)
 
 
-def _columns(segments: Sequence[StreamPart]) -> tuple[StreamPart, ...]:
+def _columns(segments: Parts) -> Parts:
     """The segments; if they are many, those of one name together."""
     if len(segments) <= MOST:
-        return tuple(segments)
+        return segments
     positions: dict[str, tuple[int, ...]] = {}
     for segment in segments:
         positions[segment.name] = positions.get(segment.name, ()) + segment.positions
     return tuple(StreamPart(found, name, _short(name), name) for name, found in positions.items())
 
 
-def _rounds(run: Run, segments: int) -> tuple[StreamPart, ...]:
+def _rounds(run: Run, segments: int) -> Parts:
     count = int((run.stream.get("protocol") or {}).get("rounds", 0))
     size = segments // max(count, 1)
     return tuple(
@@ -224,13 +228,7 @@ def _spelled(protocol: Mapping[str, Any]) -> str:
     return f"{kind[1]} ({', '.join(said)})" if said else str(kind[1])
 
 
-def _row(
-    runs: Sequence[MethodRun],
-    columns: Sequence[StreamPart],
-    rounds: Sequence[StreamPart],
-    segments: int,
-    images: int | None,
-) -> MethodErrors:
+def _row(runs: Sequence[MethodRun], columns: Parts, rounds: Parts, segments: int, images: int | None) -> MethodErrors:
     counts = [metrics.segment_counts(one.records, one.done, images) for one in runs]
 
     def over(positions: Sequence[int]) -> Value | None:

@@ -38,6 +38,9 @@ class MethodResult:
     departures: tuple[str, ...] = ()  # settings that are not the paper's
 
 
+Ours = Mapping[str, MethodResult]  # by the title of the paper's row
+
+
 @dataclass(frozen=True)
 class ComparedError:
     """One number of the paper and ours."""
@@ -136,7 +139,7 @@ def pooled(found: Sequence[MethodResult]) -> MethodResult:
 
 def compare(
     published: PaperTable,
-    ours: Mapping[str, MethodResult],  # by the title of the paper's row
+    ours: Ours,
     columns: Sequence[StreamPart] = (),
     *,
     by_value: bool,
@@ -270,12 +273,7 @@ def _mean_without(results: Results, label: str, unlike: Sequence[str]) -> Value 
 
 
 def _remarks(
-    published: PaperTable,
-    run: Run,
-    errors: ErrorTable,
-    unlike: Sequence[str],
-    ours: Mapping[str, MethodResult],
-    orders: int,
+    published: PaperTable, run: Run, errors: ErrorTable, unlike: Sequence[str], ours: Ours, orders: int
 ) -> Iterator[str]:
     """What is compared and what departs from the paper, one sentence each."""
     setup, precision = published.setup, (run.experiment.get("execution") or {}).get("precision", "full")
@@ -315,7 +313,7 @@ def _compared(printed: float, value: Value | None, by_value: bool) -> ComparedEr
     return ComparedError(printed, value, value.mean - printed if by_value and value is not None else None)
 
 
-def _order_words(title: str, judged: Mapping[tuple[str, str], str], ours: Mapping[str, MethodResult]) -> str:
+def _order_words(title: str, judged: Mapping[tuple[str, str], str], ours: Ours) -> str:
     """How a row ranks among the others."""
     mine = {other: verdict for pair, verdict in judged.items() if title in pair for other in pair if other != title}
     if not mine:

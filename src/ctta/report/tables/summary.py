@@ -63,24 +63,21 @@ class MetricsTable:
 
     def notes(self) -> list[str]:
         """One sentence each: what the columns mean."""
-        notes = []
         found = [row.difference for row in self.rows if row.difference]
-        if found:
-            notes.append(f"Against {self.baseline}: points of error, paired; below 0 is better.")
-        if any(difference.over_seeds for difference in found):
-            notes.append("95 % over seeds: the method's own randomness, on these samples.")
-        if any(difference.over_batches for difference in found):
-            notes.append("95 % over batches: other samples of the same domains.")
-        if any(row.compared for row in self.rows):
-            notes.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
-        if any(row.recovery for row in self.rows):
-            notes.append(
-                f"Recovery: batches until a domain's error is within {metrics.TOLERANCE:g} point of its final level, "
-                "chance aside."
-            )
-        if any(row.clean for row in self.rows):
-            notes.append("Clean: error on clean samples at the end; forgot: points above the unadapted model's.")
-        return notes
+        level = f"within {metrics.TOLERANCE:g} point of its final level, chance aside"
+        sentences = {
+            f"Against {self.baseline}: points of error, paired; below 0 is better.": found,
+            "95 % over seeds: the method's own randomness, on these samples.": any(one.over_seeds for one in found),
+            "95 % over batches: other samples of the same domains.": any(one.over_batches for one in found),
+            f"Ends worse: runs whose error over {self.ending} is above Source's.": any(
+                row.compared for row in self.rows
+            ),
+            f"Recovery: batches until a domain's error is {level}.": any(row.recovery for row in self.rows),
+            "Clean: error on clean samples at the end; forgot: points above the unadapted model's.": any(
+                row.clean for row in self.rows
+            ),
+        }
+        return [words for words, holds in sentences.items() if holds]
 
 
 # Building

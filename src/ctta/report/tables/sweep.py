@@ -92,7 +92,12 @@ def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> 
         groups.setdefault(at, {})[line.label] = line
     labels = list(dict.fromkeys(line.label for line in lines))
     notes = numbered(line.remark for line in lines)
-    cells = [_cells(group, labels, notes, spread) for group in groups.values()]
+    cells = []  # by point: one per method
+    for group in groups.values():
+        best = lowest({label: line.error for label, line in group.items() if not line.problems})
+        texts = {label: printed(line.error, spread=spread) for label, line in group.items()}
+        numbers = {label: notes.get(line.remark, 0) for label, line in group.items()}
+        cells.append([TableCell(texts.get(name, ABSENT), name in best, numbers.get(name, 0)) for name in labels])
     pages = [next(iter(group.values())).point for group in groups.values()]
     links = [f"points/{page}/report.html" if page else "" for page in pages]
     if len(labels) > len(groups) or not axes:
@@ -111,18 +116,6 @@ def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> 
 
 def _axes(made: SweepErrors, averages: bool) -> list[str]:
     return [key for key in made.head.axes if not (averages and key in made.head.over)]
-
-
-def _cells(
-    group: Mapping[str, SweepError], labels: Iterable[str], notes: Mapping[str, int], spread: bool
-) -> list[TableCell]:
-    """The errors at one point."""
-    best = lowest({label: line.error for label, line in group.items() if not line.problems})
-
-    def cell(label: str, line: SweepError) -> TableCell:
-        return TableCell(printed(line.error, spread=spread), label in best, notes.get(line.remark, 0))
-
-    return [cell(label, group[label]) if label in group else TableCell(ABSENT) for label in labels]
 
 
 def layouts(made: SweepErrors, averages: bool = False) -> Iterator[Table]:

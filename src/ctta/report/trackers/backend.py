@@ -60,8 +60,7 @@ class Tracker(ABC):
     def open(self, run: Run, cell: Cell) -> TrackedRun:
         """A method run as the store has it, or a new one."""
 
-    @abstractmethod
-    def keep(self, run: Run, files: Sequence[Path]) -> None:
+    def keep(self, run: Run, files: Sequence[Path]) -> None:  # noqa: B027
         """Keep files of the whole run, if the store takes files."""
 
     @abstractmethod
