@@ -35,8 +35,6 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
     context = {
         "run": run,
         "table": errors,
-        "labels": [row.label for row in errors.rows],
-        "invalid": [row.label for row in errors.rows if row.problems],
         "styles": scene.styles,
         "swatch": charts.swatch,
         "headline": headline(errors),
@@ -53,7 +51,6 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "method_runs": results.by_label(),
         "pairs_of": _pairs,
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
-        "has_dss": errors.row_of("dss") is not None,
         "data": {
             "table": render.plain_data(errors, unit="percent error"),
             "metrics": render.plain_data(metrics),
