@@ -38,9 +38,8 @@ def command(
     """
     import yaml
 
-    from ctta import report as reports
     from ctta.experiments.sections import override
-    from ctta.records.run_folder import RunFolder
+    from ctta.report.reports import RunReport
     from ctta.running.adapt_folder import plan_adaptation
     from ctta.running.memory import keep_freed
 
@@ -67,6 +66,6 @@ def command(
         for summary in plan.run(out, report, force=force, command=typed()):
             done = summary.done
             bar.update(task, completed=done)
-    page = [f"Report: {reports.write(RunFolder(report)).resolve().as_uri()}"] if report else []
+    page = [f"Report: {RunReport.load(report).write().resolve().as_uri()}"] if report else []
     for line in (*summary.describe(), f"Predictions: {out}", *page):
         say(line)

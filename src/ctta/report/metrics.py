@@ -36,7 +36,7 @@ from statistics import fmean, stdev
 import numpy as np
 from scipy.special import stdtrit
 
-from ctta.records.run_folder import BINS, Done, Record
+from ctta.records.run_folder import Done, Record
 
 Interval = tuple[float, float]
 Series = tuple[float | None, ...]  # none if a value is not known
@@ -86,29 +86,38 @@ def finite_mean(values: Iterable[float | None]) -> float | None:
 # Error
 
 
-def complete_domains(records: Sequence[Record], done: Done | None, images: int | None) -> list[int]:
-    """Positions of complete domains: the method run is done, a later domain has begun, or all images were seen."""
-    sizes: dict[int, int] = {}
+def segments(records: Iterable[Record]) -> dict[int, list[Record]]:
+    """The records of each segment, by position."""
+    found: dict[int, list[Record]] = {}
     for record in records:
-        sizes[record.position] = sizes.get(record.position, 0) + record.n
-    last = max(sizes, default=-1)
-    return [
-        position
-        for position, n in sizes.items()
-        if done is not None or position < last or (images is not None and n >= images)
-    ]
+        found.setdefault(record.position, []).append(record)
+    return found
+
+
+def complete_segments(records: Sequence[Record], done: Done | None, images: int | None) -> dict[int, list[Record]]:
+    """Those that are complete: the method run is done, a later segment has begun, or all images were seen."""
+    found = segments(records)
+    last = max(found, default=-1)
+    return {
+        position: batches
+        for position, batches in found.items()
+        if done is not None or position < last or (images is not None and sum(r.n for r in batches) >= images)
+    }
 
 
 def segment_counts(records: Sequence[Record], done: Done | None, images: int | None) -> dict[int, tuple[int, int]]:
     """Wrong predictions and samples of each complete segment whose labels are known."""
-    unknown = {record.position for record in records if record.wrong < 0}
-    counted = set(complete_domains(records, done, images)) - unknown
-    counts: dict[int, tuple[int, int]] = {}
-    for record in records:
-        if record.position in counted:
-            wrong, n = counts.get(record.position, (0, 0))
-            counts[record.position] = (wrong + record.wrong, n + record.n)
-    return counts
+    return {
+        position: (sum(r.wrong for r in batches), sum(r.n for r in batches))
+        for position, batches in complete_segments(records, done, images).items()
+        if all(r.wrong >= 0 for r in batches)
+    }
+
+
+def total_error(records: Iterable[Record]) -> float:
+    """Over labelled records."""
+    found = list(records)
+    return 100 * sum(record.wrong for record in found) / sum(record.n for record in found)
 
 
 def error(counts: Counts, positions: Sequence[int]) -> float | None:
@@ -121,8 +130,14 @@ def error(counts: Counts, positions: Sequence[int]) -> float | None:
 
 def running_error(errors: Sequence[float | None], sizes: Sequence[float], window: int | None = None) -> Series:
     """Batch by batch, the error over the last `window` batches, fewer at the start; without one, over all so far."""
-    starts = [0 if window is None else max(0, end - window) for end in range(1, len(errors) + 1)]
-    return tuple(_weighted_mean(errors[start:end], sizes[start:end]) for end, start in enumerate(starts, start=1))
+    series: list[float | None] = []
+    for end in range(1, len(errors) + 1):
+        start = 0 if window is None else max(0, end - window)
+        pairs = zip(errors[start:end], sizes[start:end], strict=True)
+        known = [(value, size) for value, size in pairs if value is not None]
+        total = sum(size for _, size in known)
+        series.append(sum(value * size for value, size in known) / total if known else None)
+    return tuple(series)
 
 
 # Shifts
@@ -154,19 +169,8 @@ def recovery_time(wrong: Sequence[int], sizes: Sequence[int]) -> int | None:
 
 def mean_recovery(records: Sequence[Record]) -> float | None:
     """Mean recovery time of all segments. That of Source, which learns nothing, shows the effect of chance."""
-    segments: dict[int, list[Record]] = {}
-    for record in records:
-        segments.setdefault(record.position, []).append(record)
-    times = [recovery_time([r.wrong for r in found], [r.n for r in found]) for found in segments.values()]
-    return finite_mean(times)
-
-
-def collapsed(counts: Counts, source: Counts, ending: Sequence[int]) -> bool:
-    """Whether a method run ends above Source, over the segments `ending`; both are complete."""
-    own, unadapted = error(counts, ending), error(source, ending)
-    assert own is not None
-    assert unadapted is not None
-    return own > unadapted
+    each = segments(records).values()
+    return finite_mean(recovery_time([r.wrong for r in batches], [r.n for r in batches]) for batches in each)
 
 
 # Calibration
@@ -175,16 +179,11 @@ def collapsed(counts: Counts, source: Counts, ending: Sequence[int]) -> bool:
 def calibration_bins(records: Iterable[Record]) -> Bins:
     """All batches together; those without labels, or with confidence that is no number, are left out."""
     labelled = [r.bins for r in records if r.bins and r.wrong >= 0 and all(math.isfinite(row[1]) for row in r.bins)]
-    if not labelled:
-        return ()
-    return tuple(
-        (
-            sum(bins[b][0] for bins in labelled),
-            sum(bins[b][1] for bins in labelled),
-            sum(bins[b][2] for bins in labelled),
-        )
-        for b in range(BINS)
-    )
+    together = []
+    for same_bin in zip(*labelled, strict=True):
+        n, confidence, correct = map(sum, zip(*same_bin, strict=True))
+        together.append((n, confidence, correct))
+    return tuple(together)
 
 
 def calibration_error(bins: Bins) -> float | None:
@@ -198,51 +197,25 @@ def calibration_error(bins: Bins) -> float | None:
 
 @dataclass(frozen=True)
 class Split:
-    """Samples divided by the method's selection."""
+    """Samples divided by the method's selection, in percent; an accuracy is none without labels or samples."""
 
-    n: int = 0
-    wrong: int | None = 0  # none without labels
-    selected: int = 0
-    selected_wrong: int | None = 0
-
-    @property
-    def share(self) -> float:
-        """Percent selected."""
-        return 100 * self.selected / self.n
-
-    @property
-    def selected_accuracy(self) -> float | None:
-        return _accuracy(self.selected, self.selected_wrong)
-
-    @property
-    def rejected_accuracy(self) -> float | None:
-        if self.wrong is None or self.selected_wrong is None:
-            return None
-        return _accuracy(self.n - self.selected, self.wrong - self.selected_wrong)
-
-    def __add__(self, other: Split) -> Split:
-        return Split(
-            self.n + other.n,
-            _sum_known(self.wrong, other.wrong),
-            self.selected + other.selected,
-            _sum_known(self.selected_wrong, other.selected_wrong),
-        )
-
-
-def splits(records: Iterable[Record]) -> dict[int, Split]:
-    """By position; empty if the method selects nothing."""
-    found: dict[int, Split] = {}
-    for record in records:
-        if record.selected is not None:
-            part = Split(record.n, _label_count(record.wrong), record.selected, _label_count(record.selected_wrong))
-            found[record.position] = found.get(record.position, Split()) + part
-    return found
+    share: float  # selected
+    selected_accuracy: float | None
+    rejected_accuracy: float | None
 
 
 def selection(records: Iterable[Record]) -> Split | None:
-    """All segments together; none if the method selects nothing."""
-    found = splits(records)
-    return sum(found.values(), start=Split()) if found else None
+    """All batches together; none if the method selects nothing."""
+    found = [(r.n, r.wrong, r.selected, r.selected_wrong or 0) for r in records if r.selected is not None]
+    if not found:
+        return None
+    n, wrong, selected, selected_wrong = map(sum, zip(*found, strict=True))
+    labelled = all(batch[1] >= 0 for batch in found)
+
+    def accuracy(n: int, wrong: int) -> float | None:
+        return 100 * (n - wrong) / n if labelled and n else None
+
+    return Split(100 * selected / n, accuracy(selected, selected_wrong), accuracy(n - selected, wrong - selected_wrong))
 
 
 # Forgetting
@@ -317,7 +290,7 @@ def difference(own: Mapping[int, Sequence[Record]], baseline: Mapping[int, Seque
     pairs = [(own[seed], baseline[seed]) for seed in sorted(own.keys() & baseline.keys())]
     if not pairs:
         return None
-    by_seed = [_difference(*pair) for pair in pairs]
+    by_seed = [total_error(left) - total_error(right) for left, right in pairs]
     over_seeds = interval_over_seeds(by_seed) if len(set(by_seed)) > 1 else None
     return Difference(fmean(by_seed), over_seeds, interval_over_batches(pairs))
 
@@ -352,29 +325,6 @@ def interval_over_batches(pairs: Sequence[tuple[Sequence[Record], Sequence[Recor
     return 100 * (mean - half), 100 * (mean + half)
 
 
-def _difference(own: Sequence[Record], baseline: Sequence[Record]) -> float:
-    left, right = (100 * sum(r.wrong for r in records) / sum(r.n for r in records) for records in (own, baseline))
-    return left - right
-
-
 def _student(degrees: int) -> float:
     """How many standard errors the interval reaches to each side."""
     return float(stdtrit(degrees, (1 + LEVEL) / 2))
-
-
-def _label_count(count: int | None) -> int | None:
-    """-1 stands for unknown in the records."""
-    return None if count is None or count < 0 else count
-
-
-def _sum_known(a: int | None, b: int | None) -> int | None:
-    return None if a is None or b is None else a + b
-
-
-def _accuracy(n: int, wrong: int | None) -> float | None:
-    return None if wrong is None or n == 0 else 100 * (n - wrong) / n
-
-
-def _weighted_mean(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    pairs = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
-    return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs) if pairs else None

@@ -11,7 +11,7 @@ A sweep's folder has summary.csv, .json, .md, .tex and report.html; averages.csv
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from rich.console import RenderableType
 from ctta.base.fileio import write_atomically
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import SweepFolder
-from ctta.report.page import page, sweep_page
+from ctta.report.page import page
 from ctta.report.results import Results
 from ctta.report.tables import errors, paper, render, summary, sweep
 from ctta.report.tables.errors import ErrorTable
 from ctta.report.tables.paper import PaperComparison
+from ctta.report.tables.render import Table
 from ctta.report.tables.summary import MetricsTable
 from ctta.report.tables.sweep import SweepErrors
 
@@ -52,12 +53,8 @@ class RunReport:
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: tables and the notes of the experiment."""
-        shown: list[RenderableType] = [render.to_rich(errors.layouts(self.errors), width)]
-        if self.errors.labelled:
-            shown.append(render.to_rich(summary.layouts(self.metrics), width))
-        if self.comparison:
-            shown.append(render.to_rich([paper.table(self.comparison)], width))
-        return [*shown, *self.results.run.notes]
+        metrics = [summary.layouts(self.metrics)] if self.errors.labelled else []
+        return _rich(width, self.comparison, errors.layouts(self.errors), *metrics) + list(self.results.run.notes)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -75,8 +72,7 @@ class RunReport:
         }
         if self.comparison:
             texts |= _comparison_files(self.comparison)
-            compared = (paper.table(self.comparison), paper.domain_table(self.comparison))
-            markdown += [f"## {one.title}\n\n{render.to_markdown(one)}" for one in compared if one]
+            markdown += [f"## {one.title}\n\n{render.to_markdown(one)}" for one in paper.tables(self.comparison)]
         return _write(self.results.folder.path, texts | {"table.md": "\n".join(markdown), "report.html": self.page()})
 
 
@@ -102,8 +98,7 @@ class SweepReport:
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: averages if there are any, else all points."""
-        shown: list[RenderableType] = [render.to_rich(sweep.layouts(self.errors, bool(self.errors.averages)), width)]
-        return shown + ([render.to_rich([paper.table(self.comparison)], width)] if self.comparison else [])
+        return _rich(width, self.comparison, sweep.layouts(self.errors, bool(self.errors.averages)))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -120,13 +115,18 @@ class SweepReport:
                 texts[f"{name}.csv"] = render.to_csv(sweep.data(self.errors, averages))
                 texts |= {f"{name}.md": render.to_markdown(table), f"{name}.tex": render.to_latex(table)}
         texts |= {"summary.json": json.dumps(_data(self.errors), indent=1)}
-        return _write(self.folder.path, texts | {"report.html": sweep_page.make(self.errors)})
+        return _write(self.folder.path, texts | {"report.html": page.make_sweep(self.errors)})
 
 
 def load(path: Path) -> RunReport | SweepReport:
     """The report of a run folder or of a sweep's."""
     folder = SweepFolder(path)
     return SweepReport.load(folder) if folder.is_one() else RunReport.load(path)
+
+
+def _rich(width: int, comparison: PaperComparison | None, *layouts: Iterable[Table]) -> list[RenderableType]:
+    compared = [paper.tables(comparison)[:1]] if comparison else []
+    return [render.to_rich(one, width) for one in (*layouts, *compared)]
 
 
 def _data(errors: ErrorTable | SweepErrors, comparison: PaperComparison | None = None) -> dict[str, Any]:
@@ -139,11 +139,10 @@ def _comparison_data(made: PaperComparison) -> dict[str, Any]:
 
 
 def _comparison_files(made: PaperComparison) -> dict[str, str]:
-    tables = [table for table in (paper.table(made), paper.domain_table(made)) if table]
     return {
         "comparison.csv": render.to_csv(paper.data(made)),
         "comparison.json": json.dumps(_comparison_data(made), indent=1),
-        "comparison.tex": "\n".join(map(render.to_latex, tables)),
+        "comparison.tex": "\n".join(map(render.to_latex, paper.tables(made))),
     }
 
 

@@ -10,7 +10,7 @@ from ctta.report.page import charts
 
 @pytest.mark.parametrize("low", [3, 17, 31, 44, 58, 63, 79, 95])
 def test_percent_axes_end_at_a_hundred(low: int) -> None:
-    pair = ("fog", Split(n=200, wrong=100 - low, selected=100, selected_wrong=0))  # accuracies of 100 and `low` %
+    pair = ("fog", Split(50.0, 100.0, low))
     (style,) = charts.styles([("dss", "DSS")]).values()
     svg = str(charts.pair_chart("p", "t", [pair], style, axis="accuracy, %"))
     assert ">100</text>" in svg

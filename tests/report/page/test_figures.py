@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ctta.report.page import charts, figures, tracks
-from ctta.report.page.figures import Scene
+from ctta.records.run_folder import Record
+from ctta.report.page import figures
+from ctta.report.page.figures import Scene, Track
 from ctta.report.results import Results
 from ctta.report.tables import errors
 from fake_run import write_fake_run
@@ -15,16 +16,18 @@ from run_folders import TinyRun
 
 
 def scene(results: Results) -> Scene:
-    table = errors.build(results)
-    styles = charts.styles([(row.label, row.method) for row in table.rows])
-    return Scene(table, tuple(tracks.build(results)), styles)
+    return Scene.of(results, errors.build(results))
 
 
 def test_domains_to_come_are_as_wide_as_the_widest_so_far(tmp_path: Path) -> None:
     domains = [("fog", 5), ("snow", 5), ("frost", 5), ("contrast", 5)]
     run = TinyRun(tmp_path, domains).add("tent", [1, 1, 1], done=False)  # two batches of fog, one of snow
-    found = [(band.name, band.start, band.stop) for band in figures._bands(scene(Results.load(run.folder)))]
-    assert found == [("fog", 0, 2), ("snow", 2, 4), ("frost", 4, 6), ("contr", 6, 8)]
+    assert figures._bands(scene(Results.load(run.folder))) == [
+        ("fog", 0, 2),
+        ("snow", 2, 4),
+        ("frost", 4, 6),
+        ("contr", 6, 8),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -43,10 +46,7 @@ def test_what_the_threshold_does_at_boundaries(tmp_path: Path, boundaries: str, 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:
     empty = scene(Results.load(TinyRun(tmp_path).add("tent", [], done=False).folder))
-    for draw in (figures.errors, figures.running, figures.clean, figures.confidence, figures.selection):
-        assert draw(empty) is None
-    for draw_all in (figures.thresholds, figures.accuracies, figures.calibrations):
-        assert draw_all(empty) == []
+    assert not any(figures.draw(empty).values())
 
 
 def test_calibration_is_the_mean_of_the_seeds(tmp_path: Path) -> None:
@@ -59,3 +59,36 @@ def test_calibration_is_the_mean_of_the_seeds(tmp_path: Path) -> None:
     (figure,) = figures.calibrations(scene(Results.load(both)))
     assert figure.data["ece"] == pytest.approx(sum(each) / 2)
     assert figure.reading == f"ECE {sum(each) / 2:.1f} %"
+
+
+# Values along the stream
+
+
+def test_seeds_are_averaged_step_by_step(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path).add("tent", [1, 2, 3, 4]).add("tent", [3, 4], seed=1, done=False).add("dss", [], done=False)
+    (track,) = scene(Results.load(run.folder)).tracks  # DSS has no records
+    assert (track.label, list(track.batches), track.positions) == ("TENT", [0, 1, 2, 3], [0, 0, 1, 1])
+    assert track.running_error(1) == (20.0, 30.0, 30.0, 40.0)
+    assert track.running_error(2) == (20.0, 25.0, 30.0, 35.0)
+    assert [(record.step, record.seed) for record in track.records] == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (3, 0)]
+
+
+def record(step: int, **options: object) -> Record:
+    return Record("x", 0, step, "fog", 5, 10, 2, 0.1, {}, **options)  # type: ignore[arg-type]
+
+
+def test_confidence_is_the_method_s_own_or_that_of_its_predictions() -> None:
+    bins = ((4, 2.0, 1), (6, 5.0, 5))
+    assert figures.confidence_in(record(0, bins=bins)) == 0.7
+    assert figures.confidence_in(Record("x", 0, 0, "fog", 5, 10, 2, 0.1, {"confidence": 0.3}, bins=bins)) == 0.3
+    assert figures.confidence_in(record(0)) is None
+    assert (figures.selected_in(record(0, selected=4)), figures.selected_in(record(0))) == (40.0, None)
+
+
+def test_an_error_on_clean_samples_holds_until_the_next() -> None:
+    track = Track("X", ((record(0), record(1, clean=(50, 5, 4)), record(2), record(3, clean=(50, 10, 4))),))
+    assert track.clean_error() == (None, 10.0, 10.0, 20.0)
+
+
+def test_long_lines_are_thinned() -> None:
+    assert figures.thin((1.0, 3.0, None, None, 5.0), 2) == (2.0, None, 5.0)

@@ -13,7 +13,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ctta.records.run_folder import RunFolder
-from ctta.report import render, write
+from ctta.records.sweep_folder import Head
+from ctta.report.metrics import over_seeds
+from ctta.report.page.page import make_sweep
+from ctta.report.reports import RunReport
+from ctta.report.tables.sweep import SweepError, SweepErrors, average
 from fake_run import CLASSES, METHODS, write_fake_run
 from needs import missing
 
@@ -31,6 +35,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.fixture(scope="module")
 def page(folder: RunFolder) -> str:
     return render(folder)
+
+
+def render(folder: RunFolder) -> str:
+    return RunReport.load(folder).page()
 
 
 def data_of(page: str) -> dict[str, Any]:
@@ -226,10 +234,29 @@ def test_clean_samples_are_shown_if_they_were_evaluated(tmp_path: Path) -> None:
 
 
 def test_write_puts_the_page_in_the_run_folder(tmp_path: Path) -> None:
-    path = write(small(tmp_path))
+    path = RunReport.load(small(tmp_path)).write()
     assert path == tmp_path / "report.html"
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert not list(tmp_path.glob(".*report*"))
+
+
+def test_a_sweep_has_tables_links_and_axes() -> None:
+    axes = {"data.batch": [5, 9], "protocol": [{"kind": "recurring", "rounds": 3}, "<b>"]}
+    points = {"b5": {"data.batch": 5, "protocol": axes["protocol"][0]}, "b9": {"data.batch": 9, "protocol": "<b>"}}
+    lines = tuple(
+        SweepError(label, label.lower(), points[slug], over_seeds([error]), 1, status, (), slug)
+        for slug, label, error, status in (("b5", "A", 2.0, ""), ("b5", "B", 1.0, ""), ("b9", "A", 3.0, "waiting"))
+    )
+    page = make_sweep(SweepErrors(Head("mine", axes, ("protocol",), points), lines, average(lines, ("protocol",))))
+    assert "<h2>Averages</h2>" in page
+    assert page.index("<h2>Averages</h2>") < page.index("<h2>Points</h2>")
+    assert page.count('href="points/') == 2
+    assert page.count('<td class="best">1.0</td>') == 2, "at its point, and as its own average"
+    assert "3.0 [1]" in page
+    assert "[1] waiting." in page
+    assert "protocol (averaged)" in page
+    assert "recurring, rounds 3 · &lt;b&gt;" in page
+    assert "<script" not in page
 
 
 # In a browser
@@ -242,7 +269,7 @@ def find_browser() -> str | None:
 
 @pytest.fixture(scope="module")
 def address(folder: RunFolder) -> str:
-    return write(folder).as_uri()
+    return RunReport.load(folder).write().as_uri()
 
 
 @pytest.fixture(scope="module")

@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from markupsafe import Markup, escape
 
-from ctta.report.metrics import Split, Value
+from ctta.report.metrics import Bins, Split, Value
 
 WIDTH = 880
-COLOURS = 8
 DASHES = ("", "8 3", "10 3 2 3", "4 2", "2 3")
 MARKERS = ("circle", "square", "diamond", "up", "down")
 LABEL_ROOM = 46  # units that a domain's short name takes
+LONGEST = 22  # letters of a name at the end of a line
+
+T = TypeVar("T")
+Band = tuple[str, float, float]  # a domain's name, the step at which it starts, and the one before which it stops
 
 
 @dataclass(frozen=True)
@@ -36,52 +40,35 @@ class Style:
 
 
 @dataclass(frozen=True)
-class LineSeries:
-    """One value per step; none leaves a gap."""
+class Series(Generic[T]):
+    """One value per step or column; none leaves a gap."""
 
     label: str
-    values: Sequence[float | None]
+    values: Sequence[T | None]
     style: Style
 
 
-@dataclass(frozen=True)
-class Band:
-    """A domain: from step `start` to before `stop`."""
-
-    name: str
-    start: float
-    stop: float
-
-
-@dataclass(frozen=True)
-class DotSeries:
-    """One value per column."""
-
-    label: str
-    values: Sequence[Value | None]
-    style: Style
+Lines = Sequence[Series[float]]
 
 
 @dataclass(frozen=True)
 class Plot:
-    """The drawing area and its scales."""
+    """The drawing area and its scales: `x` from 0, `y` from the first tick to the last."""
 
-    x: tuple[float, float]
-    y: tuple[float, float]
+    x: float
+    ticks: Sequence[float]
     width: float = WIDTH
     height: float = 350
     left: float = 52
     right: float = 16
     top: float = 50
     bottom: float = 34
-    ticks: Sequence[float] = field(default=())
 
     def px(self, x: float) -> float:
-        low, high = self.x
-        return self.left + (x - low) / (high - low) * (self.width - self.left - self.right)
+        return self.left + x / self.x * (self.width - self.left - self.right)
 
     def py(self, y: float) -> float:
-        low, high = self.y
+        low, high = self.ticks[0], self.ticks[-1]
         return self.floor - (y - low) / (high - low) * (self.floor - self.top)
 
     @property
@@ -99,7 +86,7 @@ def styles(methods: Sequence[tuple[str, str]]) -> dict[str, Style]:
         elif method == "dss" and not any(style.strong for style in found.values()):
             found[label] = Style(1, "", "circle", strong=True)
         else:
-            colour = 2 + rest % (COLOURS - 2)
+            colour = 2 + rest % 6  # those of the style sheet
             found[label] = Style(colour, DASHES[rest % len(DASHES)], MARKERS[(rest + 2) % len(MARKERS)])
             rest += 1
     return found
@@ -109,41 +96,29 @@ def styles(methods: Sequence[tuple[str, str]]) -> dict[str, Style]:
 
 
 def line_chart(
-    name: str,
-    title: str,
-    lines: Sequence[LineSeries],
-    bands: Sequence[Band],
-    *,
-    axis: str,
-    y: tuple[float, float] | None = None,
-    height: float = 350,
+    name: str, title: str, lines: Lines, bands: Sequence[Band], *, axis: str, top: float = 1.0, height: float = 350
 ) -> Markup:
-    """Lines over the stream, with a band for each domain and a label at each line's end."""
+    """Lines over the stream, with a band for each domain and a label at each line's end; `top` is at least shown."""
     steps = max(len(line.values) for line in lines)
-    low, high = y or (0.0, 1.0)
-    high = max([high, *(v for line in lines for v in line.values if v is not None)])
-    ticks = nice_ticks(low, high)
-    room = 14 + 8.2 * min(max(len(line.label) for line in lines), 22)
-    stop = max(bands[-1].stop, steps)
-    plot = Plot((0, stop), (low, max(high, ticks[-1])), right=room, height=height, ticks=ticks)
-    # A value stands for its whole batch: it is drawn in the middle of it.
+    ticks = nice_ticks(0, max([top, *(v for line in lines for v in line.values if v is not None)]))
+    room = 14 + 8.2 * min(max(len(line.label) for line in lines), LONGEST)
+    plot = Plot(max(bands[-1][2], steps), ticks, right=room, height=height)
     drawn = [_line(plot, number, line) for number, line in enumerate(lines)]
     parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "batches along the stream →"), *drawn]
     parts += [_end_labels(plot, lines), tag("line", class_="cursor", y1=plot.top, y2=plot.floor, x1=0, x2=0)]
-    return _svg(name, title, plot, parts, steps=plot.x[1])
+    return _svg(name, title, plot, parts, steps=plot.x)
 
 
-def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[DotSeries], *, axis: str) -> Markup:
+def dot_chart(name: str, title: str, columns: Sequence[str], series: Sequence[Series[Value]], *, axis: str) -> Markup:
     """Dots by column; the last column, a mean, stands apart."""
-    high = max([1.0, *(value.mean for dots in series for value in dots.values if value)])
-    ticks = nice_ticks(0, high)
-    plot = Plot((0, len(columns) + 0.5), (0, max(high, ticks[-1])), ticks=ticks, bottom=16)
+    ticks = nice_ticks(0, max([1.0, *(value.mean for dots in series for value in dots.values if value)]))
+    plot = Plot(len(columns) + 0.5, ticks, bottom=16)
     centres = [*(index + 0.5 for index in range(len(columns) - 1)), len(columns)]
-    bands = [Band(text, centre - 0.5, centre + 0.5) for text, centre in zip(columns, centres, strict=True)]
+    bands = [(text, centre - 0.5, centre + 0.5) for text, centre in zip(columns, centres, strict=True)]
     parts = [_bands(plot, bands), _y_axis(plot, axis)]
     for number, dots in enumerate(series):
         shift = (number - (len(series) - 1) / 2) * min(0.14, 0.7 / len(series))
-        parts.append(_dots(plot, number, dots, columns, [centre + shift for centre in centres]))
+        parts.append(_dots(plot, number, dots, columns, [plot.px(centre + shift) for centre in centres]))
     return _svg(name, title, plot, parts)
 
 
@@ -151,36 +126,33 @@ def pair_chart(name: str, title: str, pairs: Sequence[tuple[str, Split]], style:
     """Accuracy of selected (filled) and rejected (hollow) samples per column, joined; the percentage selected below."""
     values = [v for _, split in pairs for v in (split.selected_accuracy, split.rejected_accuracy) if v is not None]
     ticks = nice_ticks(min(20 * math.floor(min(values, default=0) / 20), 80), 100)  # so that a tick falls on 100
-    plot = Plot((0, len(pairs)), (ticks[0], 100), ticks=ticks, bottom=44)
-    bands = [Band(short, index, index + 1) for index, (short, _) in enumerate(pairs)]
+    plot = Plot(len(pairs), ticks, bottom=44)
+    bands = [(short, index, index + 1) for index, (short, _) in enumerate(pairs)]
     parts = [_bands(plot, bands), _y_axis(plot, axis), _x_caption(plot, "percentage selected, below each domain")]
     step = _every(plot, bands)
     for index, (short, split) in enumerate(pairs):
         x = plot.px(index + 0.5)
         parts.append(_pair(plot, x, short, split, style))
         if index % step == 0:
-            note = f"{split.share:.0f}%"
-            parts.append(tag("text", note, class_="tick", x=x, y=plot.floor + 17, text_anchor="middle"))
+            parts.append(_text(f"{split.share:.0f}%", "tick", x, plot.floor + 17))
     return _svg(name, title, plot, parts)
 
 
-def reliability_chart(name: str, title: str, bins: Sequence[tuple[int, float, int]], style: Style) -> Markup:
+def reliability_chart(name: str, title: str, bins: Bins, style: Style) -> Markup:
     """Accuracy against confidence, one dot per bin, its area by the bin's samples; the diagonal is perfect."""
-    plot = Plot((0, 1), (0, 1), width=220, height=216, left=36, right=10, top=8, bottom=38, ticks=(0, 0.5, 1))
+    plot = Plot(1, (0, 0.5, 1), width=220, height=216, left=36, right=10, top=8, bottom=38)
     full = [(n, confidence / n, correct / n) for n, confidence, correct in bins if n]
     most = max(n for n, _, _ in full)
-    dots = [
-        tag("circle", tag("title", f"{n} samples: confidence {confidence:.2f}, accuracy {accuracy:.2f}"),
-            cx=plot.px(confidence), cy=plot.py(accuracy), r=2 + 5 * math.sqrt(n / most))
-        for n, confidence, accuracy in full
-    ]  # fmt: skip
+    dots = []
+    for n, confidence, accuracy in full:
+        hint = tag("title", f"{n} samples: confidence {confidence:.2f}, accuracy {accuracy:.2f}")
+        r = 2 + 5 * math.sqrt(n / most)
+        dots.append(tag("circle", hint, cx=plot.px(confidence), cy=plot.py(accuracy), r=r))
     points = " ".join(f"{plot.px(confidence):.1f},{plot.py(accuracy):.1f}" for _, confidence, accuracy in full)
-    ends = [
-        tag("text", f"{v:g}", class_="tick", x=plot.px(v), y=plot.floor + 15, text_anchor="middle") for v in plot.ticks
-    ]
+    ends = [_text(f"{tick:g}", "tick", plot.px(tick), plot.floor + 15) for tick in plot.ticks]
+    caption = _text("confidence", "axis", plot.px(0.5), plot.height - 6)
     diagonal = tag("line", class_="diagonal", x1=plot.px(0), y1=plot.py(0), x2=plot.px(1), y2=plot.py(1))
     curve = tag("g", tag("polyline", points=points), *dots, class_=f"series {style.name}")
-    caption = tag("text", "confidence", class_="axis", x=plot.px(0.5), y=plot.height - 6, text_anchor="middle")
     return _svg(name, title, plot, [_y_axis(plot, ""), *ends, caption, diagonal, curve])
 
 
@@ -196,15 +168,13 @@ def swatch(style: Style) -> Markup:
 
 def tag(element: str, *content: str, **attributes: object) -> Markup:
     """An element. Values are escaped, numbers rounded, `None` left out; `text_anchor` becomes `text-anchor`."""
-    written = (
-        Markup(' {}="{}"').format(
-            key.rstrip("_").replace("_", "-"), _number(value) if isinstance(value, float) else value
-        )
-        for key, value in attributes.items()
-        if value is not None
-    )
+    written = Markup("")
+    for key, value in attributes.items():
+        if value is not None:
+            shown = f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else value
+            written += Markup(' {}="{}"').format(key.rstrip("_").replace("_", "-"), shown)
     inner = Markup("").join(escape(part) for part in content)
-    return Markup("<{0}{1}>{2}</{0}>").format(Markup(element), Markup("").join(written), inner)
+    return Markup("<{0}{1}>{2}</{0}>").format(Markup(element), written, inner)
 
 
 def nice_ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -231,36 +201,35 @@ def spread_out(positions: Sequence[float], gap: float, low: float, high: float) 
     return placed
 
 
-def _number(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
-
-
 def _svg(name: str, title: str, plot: Plot, parts: Sequence[Markup], steps: float | None = None) -> Markup:
     return tag(
         "svg", tag("title", title, id=f"{name}-title"), *parts,
         id=name, class_="chart", role="img", aria_labelledby=f"{name}-title",
-        viewBox=f"0 0 {_number(plot.width)} {_number(plot.height)}",
+        viewBox=f"0 0 {plot.width:g} {plot.height:g}",
         data_left=plot.left, data_right=plot.width - plot.right, data_steps=steps,
     )  # fmt: skip
 
 
+def _text(text: str, class_: str, x: float, y: float, anchor: str | None = "middle") -> Markup:
+    return tag("text", text, class_=class_, x=x, y=y, text_anchor=anchor)
+
+
 def _every(plot: Plot, bands: Sequence[Band]) -> int:
     """1 if every band has room for its name, 2 if every second one has, and so on."""
-    narrowest = min((plot.px(band.stop) - plot.px(band.start) for band in bands), default=LABEL_ROOM)
+    narrowest = min((plot.px(stop) - plot.px(start) for _, start, stop in bands), default=LABEL_ROOM)
     return math.ceil(LABEL_ROOM / narrowest)
 
 
 def _bands(plot: Plot, bands: Sequence[Band]) -> Markup:
     step = _every(plot, bands)
     parts = []
-    for index, band in enumerate(bands):
-        left, right = plot.px(band.start), plot.px(band.stop)
+    for index, (name, start, stop) in enumerate(bands):
+        left, right = plot.px(start), plot.px(stop)
         if index % 2 == 0:
             size = {"width": right - left, "height": plot.floor - plot.top}
             parts.append(tag("rect", class_="band", x=left, y=plot.top, **size))
         if index % step == 0:
-            middle = (left + right) / 2
-            parts.append(tag("text", band.name, class_="domain", x=middle, y=plot.top - 10, text_anchor="middle"))
+            parts.append(_text(name, "domain", (left + right) / 2, plot.top - 10))
     return tag("g", *parts, class_="bands")
 
 
@@ -269,23 +238,23 @@ def _y_axis(plot: Plot, axis: str) -> Markup:
     for tick in plot.ticks:
         y = plot.py(tick)
         parts.append(tag("line", class_="grid", x1=plot.left, x2=plot.width - plot.right, y1=y, y2=y))
-        parts.append(tag("text", f"{tick:g}", class_="tick", x=plot.left - 8, y=y + 4, text_anchor="end"))
+        parts.append(_text(f"{tick:g}", "tick", plot.left - 8, y + 4, "end"))
     if axis:
-        parts.append(tag("text", axis, class_="axis", x=4.0, y=14.0))
+        parts.append(_text(axis, "axis", 4, 14, None))
     return tag("g", *parts, class_="axes")
 
 
 def _x_caption(plot: Plot, text: str) -> Markup:
-    return tag("text", text, class_="axis", x=plot.left, y=plot.height - 6)
+    return _text(text, "axis", plot.left, plot.height - 6, None)
 
 
-def _line(plot: Plot, number: int, line: LineSeries) -> Markup:
+def _line(plot: Plot, number: int, line: Series[float]) -> Markup:
     """One polyline for each part without a gap."""
     parts: list[list[str]] = [[]]
     for step, value in enumerate(line.values):
         if value is None:
             parts.append([])
-        else:
+        else:  # it stands for its whole batch: it is drawn in the middle of it
             parts[-1].append(f"{plot.px(step + 0.5):.1f},{plot.py(value):.1f}")
     # A lone point is drawn as a line to itself: with round ends that is a dot.
     drawn = (points * (2 if len(points) == 1 else 1) for points in parts if points)
@@ -293,35 +262,31 @@ def _line(plot: Plot, number: int, line: LineSeries) -> Markup:
     return tag("g", *polylines, class_=f"series {line.style.name}", data_series=number)
 
 
-def _end_labels(plot: Plot, lines: Sequence[LineSeries]) -> Markup:
+def _end_labels(plot: Plot, lines: Lines) -> Markup:
     """Each line's name where it ends, pushed apart."""
     ends = []
     for number, line in enumerate(lines):
-        shown = [(step, value) for step, value in enumerate(line.values) if value is not None]
-        if shown:
-            ends.append((number, line, plot.px(shown[-1][0] + 0.5) + 10, plot.py(shown[-1][1])))
+        if shown := [(step, value) for step, value in enumerate(line.values) if value is not None]:
+            step, value = shown[-1]
+            ends.append((number, line, plot.px(step + 0.5) + 10, plot.py(value)))
     heights = spread_out([y for *_, y in ends], 16, plot.top, plot.floor)
-    texts = [
-        tag("text", _cut(line.label), class_=f"end {line.style.name}", data_series=number, x=x, y=y + 4)
-        for (number, line, x, _), y in zip(ends, heights, strict=True)
-    ]
+    texts = []
+    for (number, line, x, _), y in zip(ends, heights, strict=True):
+        label = line.label if len(line.label) <= LONGEST else line.label[: LONGEST - 1] + "…"
+        texts.append(tag("text", label, class_=f"end {line.style.name}", data_series=number, x=x, y=y + 4))
     return tag("g", *texts)
 
 
-def _cut(label: str, length: int = 22) -> str:
-    return label if len(label) <= length else label[: length - 1] + "…"
-
-
-def _dots(plot: Plot, number: int, dots: DotSeries, columns: Sequence[str], xs: Sequence[float]) -> Markup:
+def _dots(plot: Plot, number: int, dots: Series[Value], columns: Sequence[str], xs: Sequence[float]) -> Markup:
     parts = []
     for column, x, value in zip(columns, xs, dots.values, strict=True):
         if value is None:
             continue
         if value.sd is not None:
-            low, high = max(value.mean - value.sd, plot.y[0]), min(value.mean + value.sd, plot.y[1])
-            parts.append(tag("line", class_="spread", x1=plot.px(x), x2=plot.px(x), y1=plot.py(low), y2=plot.py(high)))
+            low, high = max(value.mean - value.sd, 0), min(value.mean + value.sd, plot.ticks[-1])
+            parts.append(tag("line", class_="spread", x1=x, x2=x, y1=plot.py(low), y2=plot.py(high)))
         hint = tag("title", f"{dots.label}, {column}: {value} %")
-        parts.append(tag("g", hint, _marker(dots.style.marker, plot.px(x), plot.py(value.mean), 4.5), class_="dot"))
+        parts.append(tag("g", hint, _marker(dots.style.marker, x, plot.py(value.mean), 4.5), class_="dot"))
     return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)
 
 

@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import cached_property
+from itertools import accumulate, pairwise
+from statistics import fmean
 from typing import Any
 
 from markupsafe import Markup
 
+from ctta.records.run_folder import Record
 from ctta.report import metrics
-from ctta.report.metrics import Series, Split
-from ctta.report.page import charts, tracks
-from ctta.report.page.charts import Band, DotSeries, LineSeries, Style
-from ctta.report.page.tracks import Track, known, thin
+from ctta.report.page import charts
+from ctta.report.page.charts import Band, Lines, Series, Style
+from ctta.report.results import Results
 from ctta.report.tables.errors import ErrorTable
 
 MOST_POINTS = 2000  # a longer line is thinned: the screen has no more
 THRESHOLD = Style(8, "7 3", "diamond")  # a colour that no method has
+CLEAN = (
+    "Evaluated at the end of each domain, without learning from them; a value holds until the next. A line that rises "
+    "shows forgetting."
+)
+SELECTED = "How much of each batch was selected to learn from."
+CONFIDENCE = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
 BOUNDARIES = {  # what the threshold does at a domain boundary
     "known": " Domain boundaries are known: there it is reset half-way to chance level.",
     "detected": " At each detected domain boundary it is reset half-way to chance level.",
@@ -39,12 +47,58 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Track:
+    """One method along the stream."""
+
+    label: str
+    seeds: tuple[tuple[Record, ...], ...]
+
+    @cached_property
+    def batches(self) -> dict[int, list[Record]]:
+        """The records of each step, one per seed."""
+        at: dict[int, list[Record]] = {}
+        for record in sorted((record for records in self.seeds for record in records), key=lambda one: one.step):
+            at.setdefault(record.step, []).append(record)
+        return at
+
+    @property
+    def records(self) -> list[Record]:
+        return [record for records in self.batches.values() for record in records]
+
+    @property
+    def positions(self) -> list[int]:
+        """The segment of each step."""
+        return [records[0].position for records in self.batches.values()]
+
+    def series(self, read: Callable[[Record], float | None]) -> metrics.Series:
+        """One value per step, averaged over seeds."""
+        return tuple(metrics.finite_mean(map(read, records)) for records in self.batches.values())
+
+    def running_error(self, window: int) -> metrics.Series:
+        """The error over the last `window` batches, in percent."""
+        sizes = [fmean(record.n for record in records) for records in self.batches.values()]
+        return metrics.running_error(self.series(error_in), sizes, window)
+
+    def clean_error(self) -> metrics.Series:
+        """The error on clean samples in percent; each value holds until the next one."""
+        found = self.series(lambda record: metrics.clean_errors([record]).get(record.position))
+        return tuple(accumulate(found, lambda last, value: last if value is None else value))
+
+
+@dataclass(frozen=True)
 class Scene:
     """What all figures share."""
 
     table: ErrorTable
     tracks: tuple[Track, ...]
     styles: Mapping[str, Style]
+
+    @classmethod
+    def of(cls, results: Results, table: ErrorTable) -> Scene:
+        """One track for each method that has records."""
+        seeds = {label: tuple(one.records for one in runs if one.records) for label, runs in results.by_label().items()}
+        tracks = tuple(Track(label, found) for label, found in seeds.items() if found)
+        return cls(table, tracks, charts.styles([(row.label, row.method) for row in table.rows]))
 
     @property
     def longest(self) -> Track:
@@ -56,15 +110,36 @@ class Scene:
         return math.ceil(len(self.longest.batches) / MOST_POINTS)
 
 
-def errors(scene: Scene) -> Figure | None:
+def draw(scene: Scene) -> dict[str, list[Figure]]:
+    """Every section's figures; a section without any is left out of the page."""
+    clean = _lines(scene, Track.clean_error)
+    selected = _lines(scene, lambda track: track.series(selected_in))
+    confidence = [] if scene.table.labelled else _lines(scene, lambda track: track.series(confidence_in))
+    return {
+        "errors": errors(scene),
+        "running": running(scene),
+        "clean": _over_stream(scene, clean, "clean", "Error on clean samples", CLEAN, "error, %"),
+        "selection": _over_stream(
+            scene, selected, "selection", "Percentage of samples selected", SELECTED, "selected, %", top=100, height=250
+        ),
+        "confidence": _over_stream(
+            scene, confidence, "confidence", "Confidence along the stream", CONFIDENCE, "confidence"
+        ),
+        "threshold": thresholds(scene),
+        "accuracy": accuracies(scene),
+        "calibration": calibrations(scene),
+    }
+
+
+def errors(scene: Scene) -> list[Figure]:
     """Error by domain and method."""
     table = scene.table
     rows = [row for row in table.rows if any(value is not None for value in row.errors)]
     if not rows:
-        return None
-    series = [DotSeries(row.label, (*row.errors, row.mean), scene.styles[row.label]) for row in rows]
+        return []
+    series = [Series(row.label, (*row.errors, row.mean), scene.styles[row.label]) for row in rows]
     reading = "Each column is one domain, in the order of the stream. Each mark is one method; lower is better."
-    if any(len(row.seeds) > 1 for row in rows):
+    if table.several_seeds:
         reading += " Whiskers show one standard deviation over seeds."
     heads = [*(column.short for column in table.columns), "mean"]
     svg = charts.dot_chart("errors", "Error by domain and method", heads, series, axis="error, %")
@@ -75,13 +150,13 @@ def errors(scene: Scene) -> Figure | None:
             for row in rows
         ],
     }
-    return Figure("errors", "Error by domain", reading, svg, data, _legend(series))
+    return [Figure("errors", "Error by domain", reading, svg, data, _legend(series))]
 
 
-def running(scene: Scene) -> Figure | None:
+def running(scene: Scene) -> list[Figure]:
     """Running error along the stream."""
     if not scene.tracks:
-        return None
+        return []
     window = metrics.third(len(scene.longest.batches) / len(set(scene.longest.positions)))
     over = "of each batch" if window == 1 else f"over the last {window} batches"
     reading = (
@@ -90,29 +165,6 @@ def running(scene: Scene) -> Figure | None:
     )
     lines = _lines(scene, lambda track: track.running_error(window))
     return _over_stream(scene, lines, "running", "Error along the stream", reading, "error, %")
-
-
-def clean(scene: Scene) -> Figure | None:
-    """Error on clean samples along the stream, if it was measured."""
-    reading = (
-        "Evaluated at the end of each domain, without learning from them; a value holds until the next. A line that "
-        "rises shows forgetting."
-    )
-    return _over_stream(scene, _lines(scene, Track.clean_error), "clean", "Error on clean samples", reading, "error, %")
-
-
-def confidence(scene: Scene) -> Figure | None:
-    """Mean confidence of all methods: what can be shown without labels."""
-    lines = _lines(scene, lambda track: track.series(tracks.confidence))
-    reading = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
-    return _over_stream(scene, lines, "confidence", "Confidence along the stream", reading, "confidence", y=(0.0, 1.0))
-
-
-def selection(scene: Scene) -> Figure | None:
-    """Percentage of samples selected, along the stream."""
-    lines = _lines(scene, lambda track: track.series(tracks.selected))
-    title, reading = "Percentage of samples selected", "How much of each batch was selected to learn from."
-    return _over_stream(scene, lines, "selection", title, reading, "selected, %", y=(0.0, 100.0), height=250)
 
 
 def thresholds(scene: Scene) -> list[Figure]:
@@ -124,15 +176,14 @@ def thresholds(scene: Scene) -> list[Figure]:
     figures: list[Figure] = []
     for track in scene.tracks:
         threshold = track.series(lambda record: record.info.get("threshold"))
-        style, mean = scene.styles[track.label], thin(track.series(tracks.confidence), scene.every)
-        lines = [
-            LineSeries("confidence", mean, style),
-            LineSeries("threshold", thin(threshold, scene.every), THRESHOLD),
-        ]
-        name, title = f"threshold-{len(figures)}", f"{track.label}: confidence and threshold"
-        shown = lines if known(threshold) else []
-        if figure := _over_stream(scene, shown, name, title, reading, "probability", y=(0.0, 1.0)):
-            figures.append(figure)
+        if known(threshold):
+            mean = thin(track.series(confidence_in), scene.every)
+            lines = [
+                Series("confidence", mean, scene.styles[track.label]),
+                Series("threshold", thin(threshold, scene.every), THRESHOLD),
+            ]
+            name, title = f"threshold-{len(figures)}", f"{track.label}: confidence and threshold"
+            figures += _over_stream(scene, lines, name, title, reading, "probability")
     return figures
 
 
@@ -144,9 +195,9 @@ def accuracies(scene: Scene) -> list[Figure]:
     )
     figures: list[Figure] = []
     for track in scene.tracks:
-        found = metrics.splits(track.records)
-        parts = {part: [found[p] for p in part.positions if p in found] for part in scene.table.columns}
-        splits = {part: sum(splits, start=Split()) for part, splits in parts.items() if splits}
+        records = metrics.segments(track.records)
+        parts = {part: [r for p in part.positions for r in records.get(p, ())] for part in scene.table.columns}
+        splits = {part: split for part, found in parts.items() if (split := metrics.selection(found))}
         if known(split.selected_accuracy for split in splits.values()):
             name, title = f"accuracy-{len(figures)}", f"{track.label}: were the selected samples better?"
             pairs = [(part.short, split) for part, split in splits.items()]
@@ -168,48 +219,36 @@ def calibrations(scene: Scene) -> list[Figure]:
     for track in scene.tracks:
         if bins := metrics.calibration_bins(track.records):
             each = (metrics.calibration_error(metrics.calibration_bins(records)) for records in track.seeds)
-            error, name, title = (
-                metrics.finite_mean(each),
-                f"calibration-{len(figures)}",
-                f"Reliability of {track.label}",
-            )
-            svg = charts.reliability_chart(name, title, bins, scene.styles[track.label])
+            error, name = metrics.finite_mean(each), f"calibration-{len(figures)}"
+            svg = charts.reliability_chart(name, f"Reliability of {track.label}", bins, scene.styles[track.label])
             data = {"label": track.label, "bins": bins, "ece": error}
             figures.append(Figure(name, track.label, f"ECE {error:.1f} %", svg, data))
     return figures
 
 
-def _lines(scene: Scene, read: Callable[[Track], Series]) -> list[LineSeries]:
+def _lines(scene: Scene, read: Callable[[Track], metrics.Series]) -> Lines:
     """One line per method that has such values."""
     found = {track.label: values for track in scene.tracks if known(values := read(track))}
-    return [LineSeries(label, thin(values, scene.every), scene.styles[label]) for label, values in found.items()]
+    return [Series(label, thin(values, scene.every), scene.styles[label]) for label, values in found.items()]
 
 
 def _over_stream(
-    scene: Scene,
-    lines: Sequence[LineSeries],
-    name: str,
-    title: str,
-    reading: str,
-    axis: str,
-    *,
-    y: tuple[float, float] | None = None,
-    height: float = 350,
-) -> Figure | None:
+    scene: Scene, lines: Lines, name: str, title: str, reading: str, axis: str, **options: float
+) -> list[Figure]:
     """A line chart over the batches, its data and its legend; none without lines."""
     if not lines:
-        return None
+        return []
     longest, every = scene.longest, scene.every
     if every > 1:
         reading += f" Each point is the mean of {every} batches."
-    svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, y=y, height=height)
+    svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, **options)
     data = {
         "steps": list(longest.batches)[::every],
         "domains": [scene.table.segments[p].title.replace("_", " ") for p in longest.positions[::every]],
         "unit": " %" if axis.endswith("%") else "",
         "series": [{"label": line.label, "values": line.values} for line in lines],
     }
-    return Figure(name, title, reading, svg, data, _legend(lines))
+    return [Figure(name, title, reading, svg, data, _legend(lines))]
 
 
 def _bands(scene: Scene) -> list[Band]:
@@ -223,8 +262,34 @@ def _bands(scene: Scene) -> list[Band]:
     if missing:
         edges[-1:] = [edges[-2] + widest * (index + 1) for index in range(missing + 1)]
     spans = zip(segments, pairwise(edges), strict=False)
-    return [Band(segment.short, before / every, after / every) for segment, (before, after) in spans]
+    return [(segment.short, before / every, after / every) for segment, (before, after) in spans]
 
 
-def _legend(series: Sequence[LineSeries | DotSeries]) -> tuple[tuple[str, Markup], ...]:
+def _legend(series: Sequence[Series[Any]]) -> tuple[tuple[str, Markup], ...]:
     return tuple((one.label, charts.swatch(one.style)) for one in series)
+
+
+def known(values: Iterable[float | None]) -> bool:
+    """Whether there is anything to show."""
+    return any(value is not None for value in values)
+
+
+def thin(values: Sequence[float | None], every: int) -> metrics.Series:
+    """Means of `every` consecutive values."""
+    return tuple(metrics.finite_mean(values[start : start + every]) for start in range(0, len(values), every))
+
+
+def confidence_in(record: Record) -> float | None:
+    """As the method reports it; else the mean of its predictions."""
+    if "confidence" in record.info:
+        return record.info["confidence"]
+    return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None
+
+
+def selected_in(record: Record) -> float | None:
+    """In percent."""
+    return None if record.selected is None else 100 * record.selected / record.n
+
+
+def error_in(record: Record) -> float | None:
+    return 100 * record.wrong / record.n if record.wrong >= 0 else None

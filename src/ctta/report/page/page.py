@@ -1,20 +1,26 @@
-"""The page of a run: gathers what the template shows."""
+"""The pages of runs and sweeps: gathers what the templates show."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from importlib.resources import files
 from typing import Any
 
-from ctta.report.metrics import selection
-from ctta.report.page import charts, figures, pictures, templates, tracks
-from ctta.report.page.figures import Figure, Scene
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+
+from ctta.records.sweep_folder import text
+from ctta.report.metrics import Value, selection
+from ctta.report.page import charts, figures, pictures
+from ctta.report.page.figures import Scene
 from ctta.report.results import Results
-from ctta.report.tables import paper, render, summary
+from ctta.report.tables import paper, render, summary, sweep
 from ctta.report.tables.errors import ErrorTable, needs
 from ctta.report.tables.paper import PaperComparison
-from ctta.report.tables.render import Table, TableCell, TableColumn
+from ctta.report.tables.render import Table, TableColumn
 from ctta.report.tables.summary import MetricsTable
+from ctta.report.tables.sweep import SweepErrors
 
 NEARLY_ALL = 95  # percent; a selection of more than that hardly selects, and the page says so
 NEEDS = ("method", "learns", "forward passes", "updates", "prediction", "source data", "boundaries")
@@ -23,17 +29,13 @@ NEEDS = ("method", "learns", "forward passes", "updates", "prediction", "source 
 def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison: PaperComparison | None) -> str:
     """One self-contained page."""
     run = results.run
-    styles = charts.styles([(row.label, row.method) for row in errors.rows])
-    scene = Scene(errors, tuple(tracks.build(results)), styles)
-    sections = _figures(scene)
+    scene = Scene.of(results, errors)
+    sections = figures.draw(scene)
     shown, strips = _gallery(results, errors)
-    charts_data = {figure.name: figure.data for section in sections.values() for figure in section}
     context = {
         "run": run,
         "table": errors,
-        "labels": [row.label for row in errors.rows],
-        "invalid": [row.label for row in errors.rows if row.problems],
-        "styles": styles,
+        "styles": scene.styles,
         "swatch": charts.swatch,
         "headline": headline(errors),
         "each": pictures.EACH,
@@ -42,23 +44,42 @@ def make(results: Results, errors: ErrorTable, metrics: MetricsTable, comparison
         "figures": sections,
         "verdicts": _verdicts(scene),
         "comparison": comparison,
-        "compared": comparison and paper.table(comparison),
-        "by_domain": comparison and paper.domain_table(comparison),
+        "compared": paper.tables(comparison) if comparison else [],
         "metrics": summary.table(metrics) if errors.labelled else None,
         "heat": _heat(errors),
         "needs": _needs(errors),
         "method_runs": results.by_label(),
         "pairs_of": _pairs,
         "experiment": json.dumps(run.experiment, indent=2, ensure_ascii=False),
-        "has_dss": errors.row_of("dss") is not None,
-        "several_seeds": any(len(row.seeds) > 1 for row in errors.rows),
         "data": {
             "table": render.plain_data(errors, unit="percent error"),
             "metrics": render.plain_data(metrics),
-            "charts": charts_data,
+            "charts": {figure.name: figure.data for section in sections.values() for figure in section},
         },
     }
-    return templates.fill("run.html.jinja", context)
+    return _fill("run.html.jinja", context)
+
+
+def make_sweep(made: SweepErrors) -> str:
+    """The page of a sweep: its tables, with a link to each point's own page."""
+    parts = [("Averages", sweep.table(made, True))] if made.averages else []
+    parts.append(("Points", sweep.table(made)))
+    axes = [(key, key in made.head.over, list(map(text, values))) for key, values in made.head.axes.items()]
+    return _fill("sweep.html.jinja", {"head": made.head, "parts": parts, "axes": axes})
+
+
+def _fill(name: str, context: Mapping[str, Any]) -> str:
+    """A page that loads nothing: styles and script are inside. All text in `context` is escaped."""
+    environment = Environment(
+        loader=PackageLoader("ctta.report", "page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    here = files("ctta.report.page")
+    style, script = (Markup((here / part).read_text(encoding="utf-8")) for part in ("style.css", "page.js"))
+    return environment.get_template(name).render(style=style, script=script, **context)
 
 
 def headline(table: ErrorTable) -> tuple[str, str]:
@@ -96,22 +117,6 @@ def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, 
     return "", []
 
 
-def _figures(scene: Scene) -> dict[str, list[Figure]]:
-    """Every section's figures; a section without any is left out of the page."""
-    single = {
-        "errors": figures.errors(scene),
-        "running": figures.running(scene),
-        "clean": figures.clean(scene),
-        "selection": figures.selection(scene),
-        "confidence": None if scene.table.labelled else figures.confidence(scene),
-    }
-    return {name: [figure] if figure else [] for name, figure in single.items()} | {
-        "threshold": figures.thresholds(scene),
-        "accuracy": figures.accuracies(scene),
-        "calibration": figures.calibrations(scene),
-    }
-
-
 def _verdicts(scene: Scene) -> list[str]:
     """What the selection was worth, one sentence per method."""
     sentences = []
@@ -129,15 +134,11 @@ def _verdicts(scene: Scene) -> list[str]:
     return sentences
 
 
-def _heat(table: ErrorTable) -> dict[str, list[float]]:
-    """The colour of each cell, from 0 to 1 over the whole table."""
+def _heat(table: ErrorTable) -> Callable[[Value | None], float]:
+    """The colour of a value, from 0 to 1 over the whole table."""
     values = [value.mean for row in table.rows for value in (*row.errors, row.mean) if value]
     low, high = min(values, default=0.0), max(values, default=1.0)
-    width = (high - low) or 1.0
-    return {
-        row.label: [round((value.mean - low) / width, 2) if value else 0.0 for value in (*row.errors, row.mean)]
-        for row in table.rows
-    }
+    return lambda value: round((value.mean - low) / ((high - low) or 1.0), 2) if value else 0.0
 
 
 def _needs(table: ErrorTable) -> Table | None:
@@ -146,7 +147,7 @@ def _needs(table: ErrorTable) -> Table | None:
         return None
     rows = ((row.label + row.dagger, *needs(row.traits).values()) for row in table.rows)
     columns = (TableColumn(head, "name" if head == "method" else "number") for head in NEEDS)
-    return Table(tuple(columns), tuple(tuple(map(TableCell, row)) for row in rows))
+    return Table(tuple(columns), render.cells(rows))
 
 
 def _pairs(values: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -53,18 +53,17 @@ def data_uri(pixels: NDArray[np.uint8]) -> str:
 def _picture(samples: Samples, index: int, classes: Sequence[str]) -> Picture:
     truth = int(samples.label[index])
 
+    def name(class_: int) -> str:
+        return classes[class_] if 0 <= class_ < len(classes) else f"class {class_}"
+
     def prediction(class_: int) -> tuple[str, bool | None]:
-        return _class_name(class_, classes), class_ == truth if truth >= 0 else None
+        return name(class_), class_ == truth if truth >= 0 else None
 
     selected = {1: ", selected", 0: ", not selected"}.get(int(samples.selected[index]), "")
     return Picture(
         uri=data_uri(samples.images[index]),
-        truth=_class_name(truth, classes) if truth >= 0 else "",
+        truth=name(truth) if truth >= 0 else "",
         before=prediction(int(samples.source[index])),
         after=prediction(int(samples.adapted[index])),
         hint=f"confidence {100 * float(samples.confidence[index]):.0f} %{selected}",
     )
-
-
-def _class_name(class_: int, classes: Sequence[str]) -> str:
-    return classes[class_] if 0 <= class_ < len(classes) else f"class {class_}"

@@ -16,19 +16,10 @@ from typing import Any
 
 from ctta.records.run_folder import Run
 from ctta.report import metrics
-from ctta.report.metrics import Cost, Value, complete_domains, over_seeds
+from ctta.report.metrics import Cost, Value, over_seeds
 from ctta.report.results import MethodRun, Results
-from ctta.report.tables.render import (
-    ABSENT,
-    Table,
-    TableCell,
-    TableColumn,
-    data_table,
-    formatted,
-    numbered,
-    printed,
-    transposed,
-)
+from ctta.report.tables import render
+from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, formatted, printed
 
 # The paper's column heads; a domain that is not listed is cut to five letters.
 SHORT_NAMES: Mapping[str, str] = {
@@ -65,8 +56,29 @@ class StreamPart:
     title: str  # unlike that of any other part
 
 
+Parts = tuple[StreamPart, ...]
+
+
+class Outcome:
+    """A row of which not all may be complete, or valid."""
+
+    status: str
+    problems: tuple[str, ...]
+
+    @property
+    def remark(self) -> str:
+        """That it is not complete, or not valid, and why; else empty."""
+        invalid = f"invalid: {'; '.join(self.problems)}" if self.problems else ""
+        return ", ".join(part for part in (self.status, invalid) if part)
+
+    def outcome(self) -> dict[str, str]:
+        """For CSV: complete, invalid, or how far it is; and why it is not valid."""
+        status = self.status or ("invalid" if self.problems else "complete")
+        return {"status": status, "problems": "; ".join(self.problems)}
+
+
 @dataclass(frozen=True)
-class MethodErrors:
+class MethodErrors(Outcome):
     """One row: a method, over its seeds."""
 
     label: str
@@ -85,10 +97,6 @@ class MethodErrors:
         """The mark of a method that uses source data; else empty."""
         return DAGGER if self.traits.get("source", "none") != "none" else ""
 
-    @property
-    def remark(self) -> str:
-        return remark(self.status, self.problems)
-
 
 @dataclass(frozen=True)
 class ErrorTable:
@@ -102,9 +110,9 @@ class ErrorTable:
     images: int | None  # per segment; none if segments differ in size
     samples: str  # what they are: images or point clouds
     batch: int | None
-    columns: tuple[StreamPart, ...]
-    segments: tuple[StreamPart, ...]  # the whole stream, one by one
-    rounds: tuple[StreamPart, ...]  # of a recurring stream; else empty
+    columns: Parts
+    segments: Parts  # the whole stream, one by one
+    rounds: Parts  # of a recurring stream; else empty
     rows: tuple[MethodErrors, ...]
     best: tuple[frozenset[str], ...]  # labels with the lowest error, one set per column and one for the mean
     labelled: bool  # whether the stream's labels are known; without them there are no errors
@@ -119,13 +127,13 @@ class ErrorTable:
         """What `images` counts: "images per domain"."""
         return f"{self.samples} per {'domain' if self.by_segment else 'segment'}"
 
+    @property
+    def several_seeds(self) -> bool:
+        return any(len(row.seeds) > 1 for row in self.rows)
+
     def row_of(self, method: str) -> MethodErrors | None:
         """The first row of a method."""
         return next((row for row in self.rows if row.method == method), None)
-
-    def remarks(self) -> dict[str, str]:
-        """Remarks on the rows, by label."""
-        return {row.label: row.remark for row in self.rows if row.remark}
 
     def caption(self) -> str:
         """One sentence each: unit, boundaries, protocol, size, seeds, source data."""
@@ -137,20 +145,10 @@ class ErrorTable:
             f"{len(self.segments)} segments; a column counts all segments of a domain.": not self.by_segment,
             f"{self.images or 0:,} {self.unit}.": self.images is not None,
             f"Batch {self.batch}.": self.batch is not None,
-            "Several seeds: mean ± standard deviation.": any(len(row.seeds) > 1 for row in self.rows),
+            "Several seeds: mean ± standard deviation.": self.several_seeds,
             f"{DAGGER} Uses source data.": any(row.dagger for row in self.rows),
         }
         return " ".join(words for words, holds in sentences.items() if holds)
-
-
-def remark(status: str, problems: Sequence[str]) -> str:
-    """That a row is not complete, or not valid, and why; else empty."""
-    return ", ".join(part for part in (status, f"invalid: {'; '.join(problems)}" if problems else "") if part)
-
-
-def outcome(status: str, problems: Sequence[str]) -> str:
-    """The same in one word: complete, invalid, or how far it is."""
-    return status or ("invalid" if problems else "complete")
 
 
 # Building
@@ -162,7 +160,8 @@ def build(results: Results) -> ErrorTable:
     segments = _segments(run)
     columns, rounds = _columns(segments), _rounds(run, len(segments))
     images = run.stream.get("images")
-    rows = tuple(_row(label, runs, (columns, rounds, segments), images) for label, runs in results.by_label().items())
+    rows = tuple(_row(runs, columns, rounds, len(segments), images) for runs in results.by_label().values())
+    valid = [row for row in rows if not row.problems]
     known = [record.wrong >= 0 for one in results.method_runs for record in one.records]
     return ErrorTable(
         name=run.name,
@@ -177,35 +176,38 @@ def build(results: Results) -> ErrorTable:
         segments=segments,
         rounds=rounds,
         rows=rows,
-        best=tuple(_best(rows, column) for column in range(len(columns) + 1)),
+        best=tuple(
+            lowest({row.label: (*row.errors, row.mean)[column] for row in valid}) for column in range(len(columns) + 1)
+        ),
         labelled=any(known) or not known,
     )
 
 
-def _segments(run: Run) -> tuple[StreamPart, ...]:
+def _segments(run: Run) -> Parts:
     domains = [(str(name), int(severity)) for name, severity in run.stream["domains"]]
     graded = len({severity for _, severity in domains}) > 1
-    seen: dict[str, int] = {}
+    titles: list[str] = []
     segments = []
     for position, (name, severity) in enumerate(domains):
         grade = f" {severity}" if graded else ""
-        seen[name + grade] = seen.get(name + grade, 0) + 1
-        again = f" #{seen[name + grade]}" if seen[name + grade] > 1 else ""
-        segments.append(StreamPart((position,), name, _short(name) + grade, name + grade + again))
+        before = titles.count(name + grade)
+        titles.append(name + grade)
+        title = f"{name}{grade} #{before + 1}" if before else name + grade
+        segments.append(StreamPart((position,), name, _short(name) + grade, title))
     return tuple(segments)
 
 
-def _columns(segments: Sequence[StreamPart]) -> tuple[StreamPart, ...]:
+def _columns(segments: Parts) -> Parts:
     """The segments; if they are many, those of one name together."""
     if len(segments) <= MOST:
-        return tuple(segments)
+        return segments
     positions: dict[str, tuple[int, ...]] = {}
     for segment in segments:
         positions[segment.name] = positions.get(segment.name, ()) + segment.positions
     return tuple(StreamPart(found, name, _short(name), name) for name, found in positions.items())
 
 
-def _rounds(run: Run, segments: int) -> tuple[StreamPart, ...]:
+def _rounds(run: Run, segments: int) -> Parts:
     count = int((run.stream.get("protocol") or {}).get("rounds", 0))
     size = segments // max(count, 1)
     return tuple(
@@ -222,34 +224,25 @@ def _short(name: str) -> str:
 def _spelled(protocol: Mapping[str, Any]) -> str:
     """A protocol in words: its kind, and its settings if they are set."""
     kind, *settings = [(name, value) for name, value in protocol.items() if value is not None] or [("kind", "")]
-    said = [
-        f"{name} {'-'.join(map(str, value)) if isinstance(value, list | tuple) else value}" for name, value in settings
-    ]
+    said = [f"{name} {'-'.join(map(str, v)) if isinstance(v, list | tuple) else v}" for name, v in settings]
     return f"{kind[1]} ({', '.join(said)})" if said else str(kind[1])
 
 
-def _row(
-    label: str, runs: Sequence[MethodRun], shown: Sequence[Sequence[StreamPart]], images: int | None
-) -> MethodErrors:
+def _row(runs: Sequence[MethodRun], columns: Parts, rounds: Parts, segments: int, images: int | None) -> MethodErrors:
     counts = [metrics.segment_counts(one.records, one.done, images) for one in runs]
-    columns, rounds, segments = shown
-    everything = tuple(position for segment in segments for position in segment.positions)
 
     def over(positions: Sequence[int]) -> Value | None:
         return over_seeds(error for found in counts if (error := metrics.error(found, positions)) is not None)
 
     return MethodErrors(
-        label=label,
+        label=runs[0].cell.label,
         method=runs[0].cell.method,
         seeds=tuple(one.cell.seed for one in runs),
         errors=tuple(over(column.positions) for column in columns),
-        mean=over(everything),
+        mean=over(range(segments)),
         rounds=tuple(over(column.positions) for column in rounds),
-        cost=metrics.cost(
-            [record for one in runs for record in one.records],
-            [one.done.peak_memory for one in runs if one.done],
-        ),
-        status=_status(runs, len(segments), images),
+        cost=metrics.cost([r for one in runs for r in one.records], [one.done.peak_memory for one in runs if one.done]),
+        status=_status(runs, segments, images),
         problems=_problems(runs),
         traits=runs[0].cell.traits,
     )
@@ -262,7 +255,7 @@ def _status(runs: Sequence[MethodRun], domains: int, images: int | None) -> str:
         return "waiting"
     if len(runs) > 1:
         return f"running, {sum(one.done is not None for one in runs)} of {len(runs)} seeds"
-    return f"running, {len(complete_domains(runs[0].records, None, images))} of {domains} domains"
+    return f"running, {len(metrics.complete_segments(runs[0].records, None, images))} of {domains} domains"
 
 
 def _problems(runs: Sequence[MethodRun]) -> tuple[str, ...]:
@@ -272,10 +265,6 @@ def _problems(runs: Sequence[MethodRun]) -> tuple[str, ...]:
             seed = f"seed {one.cell.seed}: " if len(runs) > 1 else ""
             found += [seed + problem for problem in one.done.problems or ("no reason given",)]
     return tuple(found)
-
-
-def _best(rows: Sequence[MethodErrors], column: int) -> frozenset[str]:
-    return lowest({row.label: (*row.errors, row.mean)[column] for row in rows if not row.problems})
 
 
 def lowest(values: Mapping[str, Value | None]) -> frozenset[str]:
@@ -318,7 +307,7 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
     parts = made.columns if domains and made.labelled else ()
     rounds = made.rounds if domains and made.labelled else ()
     wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in made.rows)]
-    notes = numbered(row.remark for row in made.rows)
+    notes = render.numbered(row.remark for row in made.rows)
     columns = [TableColumn("", "name"), *(TableColumn(part.short) for part in parts)]
     columns += [TableColumn("mean", apart=True)] if made.labelled else []
     columns += [TableColumn(part.short) for part in rounds]
@@ -326,13 +315,10 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
     rows = []
     for row in made.rows:
         cells = [TableCell(row.label + row.dagger, note=notes.get(row.remark, 0))]
-        if parts:
-            errors = zip(row.errors, made.best[:-1], strict=True)
-            cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
-        if made.labelled:
-            cells.append(TableCell(printed(row.mean), row.label in made.best[-1]))
-        if rounds:
-            cells += [TableCell(printed(value, spread=spread)) for value in row.rounds]
+        errors = zip(row.errors if parts else (), made.best, strict=False)  # the last is that of the mean
+        cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
+        cells += [TableCell(printed(row.mean), row.label in made.best[-1])] if made.labelled else []
+        cells += [TableCell(printed(value, spread=spread)) for value in row.rounds if rounds]
         cells += [TableCell(formatted(read(row.cost), style)) for _, read, style in wanted]
         rows.append(tuple(cells))
     title = " · ".join(part for part in (made.name, made.dataset) if part)
@@ -344,15 +330,14 @@ def layouts(made: ErrorTable) -> Iterator[Table]:
     yield table(made)
     yield table(made, costs=False)
     yield table(made, spread=False, costs=False)
-    yield transposed(table(made))
-    yield transposed(table(made, spread=False))
+    yield render.transposed(table(made))
+    yield render.transposed(table(made, spread=False))
     yield table(made, domains=False)
     yield table(made, domains=False, costs=False)
 
 
 def data(made: ErrorTable) -> Table:
     """For CSV: errors with one decimal; standard deviations in columns of their own, if there are any."""
-    several = any(len(row.seeds) > 1 for row in made.rows)
     titles = [*(part.title for part in made.columns), "mean", *(part.title for part in made.rounds)]
 
     def line(row: MethodErrors) -> dict[str, object]:
@@ -363,7 +348,11 @@ def data(made: ErrorTable) -> Table:
             "method": row.method,
             "seeds": " ".join(map(str, row.seeds)),
             **{title: value and f"{value.mean:.1f}" for title, value in errors.items()},
-            **{f"{title} sd": value and formatted(value.sd, ".2f", "") for title, value in errors.items() if several},
+            **{
+                f"{title} sd": value and formatted(value.sd, ".2f", "")
+                for title, value in errors.items()
+                if made.several_seeds
+            },
             "boundaries": made.boundaries,
             "protocol": made.protocol,
             "images_per_domain": made.images,
@@ -373,8 +362,7 @@ def data(made: ErrorTable) -> Table:
             "peak_memory_mb": formatted(row.cost.memory, ".4g", ""),
             "views": formatted(row.cost.views, ".4g", ""),
             "source_data": row.traits.get("source"),
-            "status": outcome(row.status, row.problems),
-            "problems": "; ".join(row.problems),
+            **row.outcome(),
         }
 
-    return data_table([line(row) for row in made.rows])
+    return render.data_table([line(row) for row in made.rows])

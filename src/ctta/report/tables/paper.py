@@ -11,18 +11,18 @@ well reverse it: if the 95 % interval of the difference includes 0. Pairs that t
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
 
 from ctta import paper
-from ctta.paper import ROUNDING, PaperRow, PaperTable
+from ctta.paper import ROUNDING, PaperTable
 from ctta.records.run_folder import Run
-from ctta.report.metrics import Value, chance, over_seeds
+from ctta.report.metrics import Value, chance, over_seeds, total_error
 from ctta.report.results import Results
 from ctta.report.tables.errors import ErrorTable, StreamPart
-from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, printed, signed
+from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, printed, signed
 
 KEPT, OPEN, REVERSED = "kept", "open", "reversed"
 
@@ -36,6 +36,9 @@ class MethodResult:
     errors: Mapping[str, Value] = field(default_factory=dict)  # by domain
     remark: str = ""  # why its mean does not count: it is not complete, or not valid
     departures: tuple[str, ...] = ()  # settings that are not the paper's
+
+
+Ours = Mapping[str, MethodResult]  # by the title of the paper's row
 
 
 @dataclass(frozen=True)
@@ -136,7 +139,7 @@ def pooled(found: Sequence[MethodResult]) -> MethodResult:
 
 def compare(
     published: PaperTable,
-    ours: Mapping[str, MethodResult],  # by the title of the paper's row
+    ours: Ours,
     columns: Sequence[StreamPart] = (),
     *,
     by_value: bool,
@@ -150,15 +153,19 @@ def compare(
     papers = {title: row.mean for title, row in counted.items()}
     judged = order(papers, means)
     ranks = (ranking(papers), ranking({title: value.mean for title, value in means.items()}))
-    labels = {title: ours[title].label for title in ours}
     domains = [column for column in columns if any(column.name in row.errors for row in rows)]
+
+    def errors_in(domain: str) -> tuple[dict[str, float], dict[str, Value]]:
+        papers = {title: row.errors[domain] for title, row in counted.items() if domain in row.errors}
+        return papers, {title: ours[title].errors[domain] for title in counted if domain in ours[title].errors}
+
     lines = []
     for row in rows:
         mine = ours[row.title]
         mean = _compared(row.mean, mine.mean, by_value)
-        words = mine.remark or ("not complete" if mine.mean is None else _order_words(row.title, judged, labels))
-        if by_value and row.title in counted:
-            words = f"{value_words(mean, row.sd, reduced=reduced)}; {words}"
+        words = mine.remark or ("not complete" if mine.mean is None else _order_words(row.title, judged, ours))
+        if row.title in counted and mean.ours and mean.difference is not None:
+            words = f"{value_words(mean.difference, mean.ours.sd, row.sd, reduced=reduced)}; {words}"
         errors = {
             column.name: _compared(row.errors[column.name], mine.errors.get(column.name), by_value)
             for column in domains
@@ -173,15 +180,15 @@ def compare(
         lines=tuple(lines),
         pairs=_count(judged),
         domains=tuple(domains),
-        domain_pairs=tuple(_count(_domain_order(column.name, counted.values(), ours)) for column in domains),
+        domain_pairs=tuple(_count(order(*errors_in(column.name))) for column in domains),
         remarks=tuple(remarks),
     )
 
 
 def order(papers: Mapping[str, float], ours: Mapping[str, Value]) -> dict[tuple[str, str], str]:
-    """Every pair with different errors in the paper: kept, reversed or open."""
+    """Every pair that both have, with different errors in the paper: kept, reversed or open."""
     judged = {}
-    for one, other in combinations(papers, 2):
+    for one, other in combinations([title for title in papers if title in ours], 2):
         printed = round(papers[one] - papers[other], 1)
         if printed:
             found = ours[one].mean - ours[other].mean
@@ -196,13 +203,11 @@ def ranking(means: Mapping[str, float]) -> dict[str, int]:
     return {title: 1 + sum(other < value for other in shown.values()) for title, value in shown.items()}
 
 
-def value_words(mean: ComparedError, paper_sd: float | None, *, reduced: bool = False) -> str:
+def value_words(difference: float, *spreads: float | None, reduced: bool = False) -> str:
     """How far our mean is from the paper's, in words. At reduced size, no spread tells whether that is far."""
-    assert mean.ours is not None
-    assert mean.difference is not None
-    distance = abs(mean.difference)
-    side = "as printed" if distance <= ROUNDING else f"{'higher' if mean.difference > 0 else 'lower'} by {distance:.1f}"
-    known = [sd for sd in (mean.ours.sd, paper_sd) if sd is not None]
+    distance = abs(difference)
+    side = "as printed" if distance <= ROUNDING else f"{'higher' if difference > 0 else 'lower'} by {distance:.1f}"
+    known = [sd for sd in spreads if sd is not None]
     if reduced:
         return f"{side}, reduced size"
     if distance <= ROUNDING:
@@ -210,8 +215,9 @@ def value_words(mean: ComparedError, paper_sd: float | None, *, reduced: bool = 
     if not known:
         return f"{side}, spread not known"
     spread, beyond = math.hypot(*known), distance - ROUNDING  # the paper's number is rounded
-    within = next((f"within {limit} sd" for limit in (1, 2) if beyond <= limit * spread), "")
-    return within or f"{side}, beyond 2 sd"
+    if beyond > 2 * spread:
+        return f"{side}, beyond 2 sd"
+    return "within 1 sd" if beyond <= spread else "within 2 sd"
 
 
 def other_setup(
@@ -261,21 +267,13 @@ def _ours(published: PaperTable, results: Results, table: ErrorTable) -> dict[st
 
 def _mean_without(results: Results, label: str, unlike: Sequence[str]) -> Value | None:
     """The error of complete method runs over all domains but some."""
-    errors = []
-    for one in results.by_label()[label]:
-        records = [record for record in one.records if record.domain not in unlike]
-        if one.done and records and all(record.wrong >= 0 for record in records):
-            errors.append(100 * sum(record.wrong for record in records) / sum(record.n for record in records))
-    return over_seeds(errors)
+    runs = [one.records for one in results.by_label()[label] if one.done]
+    compared = [[record for record in records if record.domain not in unlike] for records in runs]
+    return over_seeds(total_error(found) for found in compared if found and all(r.wrong >= 0 for r in found))
 
 
 def _remarks(
-    published: PaperTable,
-    run: Run,
-    errors: ErrorTable,
-    unlike: Sequence[str],
-    ours: Mapping[str, MethodResult],
-    orders: int,
+    published: PaperTable, run: Run, errors: ErrorTable, unlike: Sequence[str], ours: Ours, orders: int
 ) -> Iterator[str]:
     """What is compared and what departs from the paper, one sentence each."""
     setup, precision = published.setup, (run.experiment.get("execution") or {}).get("precision", "full")
@@ -315,21 +313,14 @@ def _compared(printed: float, value: Value | None, by_value: bool) -> ComparedEr
     return ComparedError(printed, value, value.mean - printed if by_value and value is not None else None)
 
 
-def _domain_order(name: str, rows: Iterable[PaperRow], ours: Mapping[str, MethodResult]) -> dict[tuple[str, str], str]:
-    there = [row for row in rows if name in row.errors and name in ours[row.title].errors]
-    return order(
-        {row.title: row.errors[name] for row in there}, {row.title: ours[row.title].errors[name] for row in there}
-    )
-
-
-def _order_words(title: str, judged: Mapping[tuple[str, str], str], labels: Mapping[str, str]) -> str:
+def _order_words(title: str, judged: Mapping[tuple[str, str], str], ours: Ours) -> str:
     """How a row ranks among the others."""
     mine = {other: verdict for pair, verdict in judged.items() if title in pair for other in pair if other != title}
     if not mine:
         return "nothing to rank it with"
     parts = []
     for verdict in (REVERSED, OPEN):
-        if others := [labels[other] for other, found in mine.items() if found == verdict]:
+        if others := [ours[other].label for other, found in mine.items() if found == verdict]:
             parts.append(f"{verdict} with {', '.join(others)}")
     return "; ".join(parts) or "order kept"
 
@@ -342,31 +333,28 @@ def _count(judged: Mapping[tuple[str, str], str]) -> PairCounts:
 # Tables
 
 
-def table(made: PaperComparison) -> Table:
-    """Means, ranks and verdicts as printed."""
-    columns = [TableColumn("", "name"), TableColumn("paper"), TableColumn("ours")]
-    columns += [TableColumn("difference")] if made.by_value else []
+def tables(made: PaperComparison) -> list[Table]:
+    """As printed: means, ranks and verdicts; then, if the paper has domains, differences or kept pairs by domain."""
+    value = made.by_value
+    heads = ["paper", "ours", *(["difference"] if value else []), "rank"]
     rows = []
     for line in made.lines:
         texts = [line.label, printed(Value(line.mean.paper, line.paper_sd, 1)), printed(line.mean.ours)]
-        texts += [signed(line.mean.difference)] if made.by_value else []
-        rows.append(tuple(map(TableCell, [*texts, _rank(line.rank) or ABSENT, line.verdict])))
+        texts += [signed(line.mean.difference)] if value else []
+        rows.append([*texts, _rank(line.rank) or ABSENT, line.verdict])
     caption = ("Mean error in %; a rank that differs is shown as paper → ours.", made.summary(), *made.remarks)
-    heads = (*columns, TableColumn("rank"), TableColumn("verdict", "words"))
-    return Table(heads, tuple(rows), f"Comparison with the paper: {made.title}", caption)
-
-
-def domain_table(made: PaperComparison) -> Table | None:
-    """By domain: differences, one row per method; or pairs in the paper's order. None if the paper has no domains."""
+    columns = (TableColumn("", "name"), *map(TableColumn, heads), TableColumn("verdict", "words"))
+    means = Table(columns, cells(rows), f"Comparison with the paper: {made.title}", caption)
     if not made.domains:
-        return None
+        return [means]
+    title = "Difference from the paper, by domain" if value else "Pairs of methods in the paper's order, by domain"
+    if value:
+        lines = [line for line in made.lines if line.domains]
+        rows = [[line.label, *(signed(line.domains[part.name].difference) for part in made.domains)] for line in lines]
+    else:
+        rows = [["pairs kept", *map(str, made.domain_pairs)]]
     columns = (TableColumn("", "name"), *(TableColumn(domain.short) for domain in made.domains))
-    if not made.by_value:
-        pairs = map(TableCell, ["pairs kept", *map(str, made.domain_pairs)])
-        return Table(columns, (tuple(pairs),), "Pairs of methods in the paper's order, by domain")
-    lines = [line for line in made.lines if line.domains]
-    texts = [[line.label, *(signed(line.domains[part.name].difference) for part in made.domains)] for line in lines]
-    return Table(columns, tuple(tuple(map(TableCell, row)) for row in texts), "Difference from the paper, by domain")
+    return [means, Table(columns, cells(rows), title)]
 
 
 def data(made: PaperComparison) -> Table:

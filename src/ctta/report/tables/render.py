@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
@@ -97,10 +98,15 @@ def transposed(table: Table) -> Table:
     return replace(table, columns=heads, rows=rows, apart=apart)
 
 
+def cells(rows: Iterable[Iterable[str]]) -> tuple[tuple[TableCell, ...], ...]:
+    """Rows of texts without marks."""
+    return tuple(tuple(map(TableCell, row)) for row in rows)
+
+
 def data_table(rows: Sequence[Mapping[str, object]]) -> Table:
     """A table for machines, from rows that name their values; what is not known is empty."""
-    cells = (tuple(TableCell("" if value is None else str(value)) for value in row.values()) for row in rows)
-    return Table(tuple(map(TableColumn, rows[0] if rows else ())), tuple(cells))
+    texts = (("" if value is None else str(value) for value in row.values()) for row in rows)
+    return Table(tuple(map(TableColumn, rows[0] if rows else ())), cells(texts))
 
 
 # Rendering
@@ -148,16 +154,8 @@ def to_markdown(table: Table) -> str:
 LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
-    | {
-        "<": "$<$",
-        ">": "$>$",
-        "±": r"$\pm$",
-        "−": "$-$",
-        "→": r"$\rightarrow$",
-        "†": r"\textdagger{}",
-        "–": "--",
-        "·": r"$\cdot$",
-    }
+    | {"<": "$<$", ">": "$>$", "±": r"$\pm$", "−": "$-$", "→": r"$\rightarrow$"}
+    | {"†": r"\textdagger{}", "–": "--", "·": r"$\cdot$"}
 )
 
 
@@ -209,11 +207,5 @@ def to_csv(table: Table) -> str:
 
 def plain_data(result: Any, **more: Any) -> dict[str, Any]:
     """A result as JSON takes it, unrounded."""
-    plain = asdict(result, dict_factory=lambda pairs: {name: _sorted(value) for name, value in pairs})
+    plain = json.loads(json.dumps(asdict(result), default=sorted))  # only sets have no form of their own
     return {**plain, **more}
-
-
-def _sorted(value: Any) -> Any:
-    if isinstance(value, tuple | list):
-        return [_sorted(one) for one in value]
-    return sorted(value) if isinstance(value, frozenset) else value

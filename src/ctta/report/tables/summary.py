@@ -6,20 +6,20 @@ deviation. The baseline is the one that the experiment names, else Source if it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ctta.records.run_folder import Record
 from ctta.report import metrics
-from ctta.report.metrics import Cost, Counts, Difference, Interval, Split, Value, over_seeds
+from ctta.report.metrics import Cost, Difference, Interval, Value, over_seeds
 from ctta.report.results import MethodRun, Results
-from ctta.report.tables.errors import ErrorTable, MethodErrors, outcome
-from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, printed, signed
+from ctta.report.tables.errors import ErrorTable, MethodErrors, Outcome
+from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, printed, signed
 
 
 @dataclass(frozen=True)
-class MethodMetrics:
+class MethodMetrics(Outcome):
     """One row: a method, over its seeds; none if a number is not known."""
 
     label: str
@@ -63,42 +63,42 @@ class MetricsTable:
 
     def notes(self) -> list[str]:
         """One sentence each: what the columns mean."""
-        notes = []
         found = [row.difference for row in self.rows if row.difference]
-        if found:
-            notes.append(f"Against {self.baseline}: points of error, paired; below 0 is better.")
-        if any(difference.over_seeds for difference in found):
-            notes.append("95 % over seeds: the method's own randomness, on these samples.")
-        if any(difference.over_batches for difference in found):
-            notes.append("95 % over batches: other samples of the same domains.")
-        if any(row.compared for row in self.rows):
-            notes.append(f"Ends worse: runs whose error over {self.ending} is above Source's.")
-        if any(row.recovery for row in self.rows):
-            notes.append(
-                f"Recovery: batches until a domain's error is within {metrics.TOLERANCE:g} point of its final level, "
-                "chance aside."
-            )
-        if any(row.clean for row in self.rows):
-            notes.append("Clean: error on clean samples at the end; forgot: points above the unadapted model's.")
-        return notes
+        level = f"within {metrics.TOLERANCE:g} point of its final level, chance aside"
+        sentences = {
+            f"Against {self.baseline}: points of error, paired; below 0 is better.": found,
+            "95 % over seeds: the method's own randomness, on these samples.": any(one.over_seeds for one in found),
+            "95 % over batches: other samples of the same domains.": any(one.over_batches for one in found),
+            f"Ends worse: runs whose error over {self.ending} is above Source's.": any(
+                row.compared for row in self.rows
+            ),
+            f"Recovery: batches until a domain's error is {level}.": any(row.recovery for row in self.rows),
+            "Clean: error on clean samples at the end; forgot: points above the unadapted model's.": any(
+                row.clean for row in self.rows
+            ),
+        }
+        return [words for words, holds in sentences.items() if holds]
 
 
 # Building
 
 
-@dataclass(frozen=True)
-class _Complete:
-    """A complete method run."""
-
-    records: tuple[Record, ...]
-    counts: Counts
+Seeds = Mapping[int, Sequence[Record]]  # by seed: the records of a complete method run
 
 
 def build(results: Results, table: ErrorTable) -> MetricsTable:
     """From the results of a run, complete or not, and its errors."""
-    runs = {label: _complete(found, table) for label, found in results.by_label().items()}
-    source = next((row.label for row in table.rows if row.method == "source"), None)
-    baseline = results.run.experiment.get("baseline") or source
+
+    def is_complete(one: MethodRun) -> bool:
+        """Whether it went through the whole stream, with labels."""
+        return len(metrics.segment_counts(one.records, one.done, table.images)) == len(table.segments)
+
+    complete: dict[str, Seeds] = {
+        label: {one.cell.seed: one.records for one in runs if is_complete(one)}
+        for label, runs in results.by_label().items()
+    }
+    source = table.row_of("source")
+    baseline = results.run.experiment.get("baseline") or (source.label if source else None)
     ending = table.rounds[-1] if table.rounds else table.segments[-1]
     return MetricsTable(
         table.name,
@@ -108,72 +108,69 @@ def build(results: Results, table: ErrorTable) -> MetricsTable:
         table.boundaries,
         table.protocol,
         tuple(segment.title for segment in table.segments),
-        tuple(_row(row, runs, source, baseline, ending.positions) for row in table.rows),
+        tuple(
+            _row(
+                row,
+                complete[row.label],
+                complete[source.label] if source and row is not source else {},
+                complete.get(baseline or "", {}) if row.label != baseline else {},
+                ending.positions,
+            )
+            for row in table.rows
+        ),
     )
 
 
-def _complete(runs: Sequence[MethodRun], table: ErrorTable) -> dict[int, _Complete]:
-    """By seed, the method runs that went through the whole stream, with labels."""
-    found = {
-        one.cell.seed: _Complete(one.records, metrics.segment_counts(one.records, one.done, table.images))
-        for one in runs
-    }
-    return {seed: one for seed, one in found.items() if len(one.counts) == len(table.segments)}
+def _row(errors: MethodErrors, own: Seeds, source: Seeds, baseline: Seeds, ending: Sequence[int]) -> MethodMetrics:
+    """Source and the baseline are not compared with themselves: there, the others are empty."""
 
+    def end(records: Sequence[Record]) -> float:
+        return metrics.total_error(record for record in records if record.position in ending)
 
-def _row(
-    errors: MethodErrors,
-    complete: Mapping[str, Mapping[int, _Complete]],  # by label and seed
-    source: str | None,
-    baseline: str | None,
-    ending: Sequence[int],
-) -> MethodMetrics:
-    own, unadapted, compared = (complete.get(label or "", {}) for label in (errors.label, source, baseline))
-    common = own.keys() & unadapted.keys() if errors.label != source else set()
-    ends = [metrics.collapsed(own[seed].counts, unadapted[seed].counts, ending) for seed in common]
-    records, others = ({seed: one.records for seed, one in group.items()} for group in (own, compared))
-    runs = list(own.values())
+    def over(read: Callable[[Sequence[Record]], float | None]) -> Value | None:
+        return _over_known(map(read, own.values()))
 
-    def over(read: Callable[[_Complete], float | None]) -> Value | None:
-        return over_seeds(value for one in runs if (value := read(one)) is not None)
-
-    def selection(read: Callable[[Split], float | None]) -> Value | None:
-        return over(lambda one: read(split) if (split := metrics.selection(one.records)) else None)
-
-    clean = [metrics.clean_errors(one.records) for one in runs]
+    common = own.keys() & source.keys()
+    splits = [split for records in own.values() if (split := metrics.selection(records))]
+    clean = [metrics.clean_errors(records) for records in own.values()]
     return MethodMetrics(
         label=errors.label,
         method=errors.method,
         seeds=tuple(own),
         error=errors.mean,
-        difference=metrics.difference(records, others) if errors.label != baseline else None,
-        running=_running(runs),
-        recovery=over(lambda one: metrics.mean_recovery(one.records)),
-        ending=over(lambda one: metrics.error(one.counts, ending)),
-        compared=len(ends),
-        collapsed=sum(ends),
-        calibration=over(lambda one: metrics.calibration_error(metrics.calibration_bins(one.records))),
-        selected=selection(lambda split: split.share),
-        selected_accuracy=selection(lambda split: split.selected_accuracy),
-        rejected_accuracy=selection(lambda split: split.rejected_accuracy),
+        difference=metrics.difference(own, baseline),
+        running=_running(own.values()),
+        recovery=over(metrics.mean_recovery),
+        ending=over(end),
+        compared=len(common),
+        collapsed=sum(end(own[seed]) > end(source[seed]) for seed in common),
+        calibration=over(lambda records: metrics.calibration_error(metrics.calibration_bins(records))),
+        selected=over_seeds(split.share for split in splits),
+        selected_accuracy=_over_known(split.selected_accuracy for split in splits),
+        rejected_accuracy=_over_known(split.rejected_accuracy for split in splits),
         clean=tuple(
             over_seeds(found[position] for found in clean)
             for position in sorted(set.intersection(*map(set, clean)) if clean else ())
         ),
-        forgetting=over(lambda one: metrics.forgetting(one.records)),
+        forgetting=over(metrics.forgetting),
         cost=errors.cost,
         status=errors.status,
         problems=errors.problems,
     )
 
 
-def _running(runs: Sequence[_Complete]) -> tuple[Value | None, ...]:
+def _running(runs: Iterable[Sequence[Record]]) -> tuple[Value | None, ...]:
     """The error so far, after each segment."""
     series = []
-    for one in runs:
-        wrong, sizes = zip(*(one.counts[position] for position in sorted(one.counts)), strict=True)
-        series.append(metrics.running_error([100 * w / n for w, n in zip(wrong, sizes, strict=True)], sizes))
-    return tuple(over_seeds(value for value in after if value is not None) for after in zip(*series, strict=True))
+    for records in runs:
+        segments = metrics.segments(records).values()
+        sizes = [sum(record.n for record in batches) for batches in segments]
+        series.append(metrics.running_error([metrics.total_error(batches) for batches in segments], sizes))
+    return tuple(map(_over_known, zip(*series, strict=True)))
+
+
+def _over_known(values: Iterable[float | None]) -> Value | None:
+    return over_seeds(value for value in values if value is not None)
 
 
 # Tables
@@ -205,8 +202,8 @@ def table(made: MetricsTable, *, spread: bool = True, costs: bool = False) -> Ta
         ]
     texts = {head: [read(row) for row in made.rows] for head, read in reads}
     shown = {head: found for head, found in texts.items() if set(found) - {ABSENT}}
-    names = [TableCell(row.label + (" (not valid)" if row.problems else "")) for row in made.rows]
-    rows = tuple((name, *(TableCell(found[number]) for found in shown.values())) for number, name in enumerate(names))
+    names = [row.label + (" (not valid)" if row.problems else "") for row in made.rows]
+    rows = cells(zip(names, *shown.values(), strict=True))
     return Table((TableColumn("", "name"), *map(TableColumn, shown)), rows, caption=(" ".join(made.notes()),))
 
 
@@ -219,12 +216,8 @@ def layouts(made: MetricsTable) -> Iterator[Table]:
 
 def data(made: MetricsTable) -> Table:
     """For CSV: a name for every number, with six digits."""
-    rows = [_flat(made, row) for row in made.rows]
-    return data_table([{name: _six_digits(value) for name, value in row.items()} for row in rows])
-
-
-def _six_digits(value: object) -> object:
-    return f"{value:.6g}" if isinstance(value, float) else value
+    rows = [_flat(made, row).items() for row in made.rows]
+    return data_table([{name: f"{x:.6g}" if isinstance(x, float) else x for name, x in row} for row in rows])
 
 
 def _flat(made: MetricsTable, row: MethodMetrics) -> dict[str, Any]:
@@ -263,8 +256,7 @@ def _flat(made: MetricsTable, row: MethodMetrics) -> dict[str, Any]:
         "peak_memory_mb": row.cost.memory,
         "boundaries": made.boundaries,
         "protocol": made.protocol,
-        "status": outcome(row.status, row.problems),
-        "problems": "; ".join(row.problems),
+        **row.outcome(),
     }
 
 

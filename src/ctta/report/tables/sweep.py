@@ -7,17 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ctta.records.sweep_folder import SHORT, Head, heads, shown, text
 from ctta.report.metrics import Value, over_seeds
-from ctta.report.tables.errors import ErrorTable, lowest, outcome, remark
+from ctta.report.tables.errors import ErrorTable, Outcome, lowest
 from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, numbered, printed
 
 
 @dataclass(frozen=True)
-class SweepError:
+class SweepError(Outcome):
     """One method at one point; or at several, over which it is averaged."""
 
     label: str
@@ -29,10 +29,6 @@ class SweepError:
     problems: tuple[str, ...]  # why the numbers are not valid; empty if they are
     point: str = ""  # the name of its folder; empty for an average
 
-    @property
-    def remark(self) -> str:
-        return remark(self.status, self.problems)
-
 
 @dataclass(frozen=True)
 class SweepErrors:
@@ -40,7 +36,7 @@ class SweepErrors:
 
     head: Head
     lines: tuple[SweepError, ...]
-    averages: tuple[SweepError, ...] = field(default=())  # empty if nothing is averaged
+    averages: tuple[SweepError, ...] = ()  # empty if nothing is averaged
 
     def caption(self, averages: bool) -> str:
         """Unit, spread, and what the numbers of long values stand for."""
@@ -59,11 +55,10 @@ class SweepErrors:
 def build(head: Head, points: Mapping[str, ErrorTable]) -> SweepErrors:
     """From the head of a sweep and the errors of the points that have begun, by the names of their folders."""
     lines = [
-        SweepError(
-            *(row.label, row.method, head.points[slug], row.mean, len(row.seeds), row.status, row.problems, slug)
-        )
-        for slug, errors in points.items()
-        for row in errors.rows
+        SweepError(row.label, row.method, values, row.mean, len(row.seeds), row.status, row.problems, slug)
+        for slug, values in head.points.items()
+        if slug in points
+        for row in points[slug].rows
     ]
     return SweepErrors(head, tuple(lines), average(lines, head.over))
 
@@ -97,7 +92,12 @@ def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> 
         groups.setdefault(at, {})[line.label] = line
     labels = list(dict.fromkeys(line.label for line in lines))
     notes = numbered(line.remark for line in lines)
-    cells = [_cells(group, labels, notes, spread) for group in groups.values()]
+    cells = []  # by point: one per method
+    for group in groups.values():
+        best = lowest({label: line.error for label, line in group.items() if not line.problems})
+        texts = {label: printed(line.error, spread=spread) for label, line in group.items()}
+        numbers = {label: notes.get(line.remark, 0) for label, line in group.items()}
+        cells.append([TableCell(texts.get(name, ABSENT), name in best, numbers.get(name, 0)) for name in labels])
     pages = [next(iter(group.values())).point for group in groups.values()]
     links = [f"points/{page}/report.html" if page else "" for page in pages]
     if len(labels) > len(groups) or not axes:
@@ -116,18 +116,6 @@ def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> 
 
 def _axes(made: SweepErrors, averages: bool) -> list[str]:
     return [key for key in made.head.axes if not (averages and key in made.head.over)]
-
-
-def _cells(
-    group: Mapping[str, SweepError], labels: Iterable[str], notes: Mapping[str, int], spread: bool
-) -> list[TableCell]:
-    """The errors at one point."""
-    best = lowest({label: line.error for label, line in group.items() if not line.problems})
-
-    def cell(label: str, line: SweepError) -> TableCell:
-        return TableCell(printed(line.error, spread=spread), label in best, notes.get(line.remark, 0))
-
-    return [cell(label, group[label]) if label in group else TableCell(ABSENT) for label in labels]
 
 
 def layouts(made: SweepErrors, averages: bool = False) -> Iterator[Table]:
@@ -153,8 +141,7 @@ def data(made: SweepErrors, averages: bool = False) -> Table:
             "error": one.error and f"{one.error.mean:.2f}",
             "sd": one.error and formatted(one.error.sd, ".2f", ""),
             "points" if averages else "seeds": one.count,
-            "status": outcome(one.status, one.problems),
-            "problems": "; ".join(one.problems),
+            **one.outcome(),
             **({} if averages else {"folder": f"points/{one.point}"}),
         }
 

@@ -23,6 +23,7 @@ from typing import Any
 
 from ctta.base.fileio import optional_import
 from ctta.records.run_folder import Cell, Done, Record, Run, RunFolder
+from ctta.report.metrics import total_error
 
 Rows = Sequence[tuple[int, Mapping[str, float]]]  # a step, and its metrics
 
@@ -59,8 +60,7 @@ class Tracker(ABC):
     def open(self, run: Run, cell: Cell) -> TrackedRun:
         """A method run as the store has it, or a new one."""
 
-    @abstractmethod
-    def keep(self, run: Run, files: Sequence[Path]) -> None:
+    def keep(self, run: Run, files: Sequence[Path]) -> None:  # noqa: B027
         """Keep files of the whole run, if the store takes files."""
 
     @abstractmethod
@@ -84,15 +84,13 @@ def batch_rows(records: Iterable[Record]) -> Iterator[tuple[int, dict[str, float
 
 def final_row(records: Iterable[Record], done: Done) -> tuple[int, dict[str, float]]:
     """What is tracked of a complete method run, at the step after its last."""
-    samples: dict[str, int] = defaultdict(int)
-    mistakes: dict[str, int] = defaultdict(int)
-    for record in records:
-        if record.wrong >= 0:
-            samples[record.domain] += record.n
-            mistakes[record.domain] += record.wrong
-    row = {f"domain/{plain(name)}": 100 * mistakes[name] / n for name, n in samples.items()}
-    if samples:
-        row["final/error"] = 100 * sum(mistakes.values()) / sum(samples.values())
+    labelled = [record for record in records if record.wrong >= 0]
+    domains: dict[str, list[Record]] = {}
+    for record in labelled:
+        domains.setdefault(record.domain, []).append(record)
+    row = {f"domain/{plain(name)}": total_error(found) for name, found in domains.items()}
+    if labelled:
+        row["final/error"] = total_error(labelled)
     row |= {"final/seconds": done.seconds, "final/peak_memory": done.peak_memory, "final/valid": float(done.valid)}
     return done.batches, row
 

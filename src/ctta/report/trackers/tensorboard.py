@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,6 @@ class TensorBoard(Tracker):
 
     def open(self, run: Run, cell: Cell) -> TrackedRun:
         return EventFile(self.package, self.path / group(run) / cell.cell, parameters(run, cell))
-
-    def keep(self, run: Run, files: Sequence[Path]) -> None:
-        """TensorBoard takes no files."""
 
     def look(self) -> str:
         return f"tensorboard --logdir {self.path}"
