@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from ctta.base.prefetch import ahead
+from ctta.base.prefetch import prefetch
 
 PATIENCE = 60  # seconds until a test that waits in vain fails
 
@@ -26,7 +26,7 @@ def test_order_is_kept_whichever_is_faster(depth):
         finished[item].set()
         return item * item
 
-    assert list(ahead(odd_first, range(20), depth)) == [(i, i * i) for i in range(20)]
+    assert list(prefetch(odd_first, range(20), depth)) == [(i, i * i) for i in range(20)]
     assert (order.index(1) < order.index(0)) == (depth > 1)
     assert not threads()
 
@@ -39,7 +39,7 @@ def test_the_next_items_are_begun_while_one_is_in_use_and_no_more():
             taken.append(item)
             yield item
 
-    found = ahead(lambda item: begun.release(), items(), 2)
+    found = prefetch(lambda item: begun.release(), items(), 2)
     assert not taken, "nothing is begun before the first result is wanted"
     for number in range(3):
         next(found)
@@ -57,7 +57,7 @@ def test_two_are_at_work_together():
     def meet(item):
         return meeting.wait()
 
-    assert len(list(ahead(meet, range(4), 2))) == 4
+    assert len(list(prefetch(meet, range(4), 2))) == 4
 
 
 def test_a_failure_comes_in_its_turn():
@@ -66,7 +66,7 @@ def test_a_failure_comes_in_its_turn():
             raise ValueError("three")
         return item
 
-    found = ahead(fail_at_three, range(10), 5)
+    found = prefetch(fail_at_three, range(10), 5)
     assert [next(found), next(found), next(found)] == [(0, 0), (1, 1), (2, 2)]
     with pytest.raises(ValueError, match="three"):
         next(found)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from ctta import DSS, TENT, StateError
+from ctta import DSS, TENT, InputError, StateError
 from ctta.testing.networks import make_batch, make_network
 
 X = make_batch("image_bn", 4, 0)
@@ -57,3 +57,15 @@ def test_loading_through_a_parent_checks_the_settings_too():
     state = nn.Sequential(TENT(make_network("image_bn"), preset="cifar10", lr=0.5)).state_dict()
     with pytest.raises(StateError, match=r"lr=0\.5"):
         nn.Sequential(TENT(make_network("image_bn"), preset="cifar10")).load_state_dict(state)
+
+
+@pytest.mark.parametrize("spoil", [lambda x: x * float("nan"), lambda x: (x - 0.5) / 0.2])
+def test_a_first_batch_that_is_refused_leaves_the_settings_as_they_were(spoil):
+    adapter = DSS(make_network("image_gn"), views=1)
+    before = adapter.preset, adapter.config, [value.clone() for value in adapter.parameters()]
+    with pytest.raises(InputError):
+        adapter(spoil(torch.rand(2, 3, 80, 80)))
+    assert (adapter.preset, adapter.config) == before[:2]
+    assert all(torch.equal(one, other) for one, other in zip(adapter.parameters(), before[2], strict=True))
+    adapter(torch.rand(2, 3, 80, 80))
+    assert adapter.preset == "imagenet"

@@ -77,7 +77,7 @@ class Config:
 
     @classmethod
     def describe(cls) -> list[tuple[str, str, Any, str]]:
-        """A row a field: name, what is accepted, default, sentence."""
+        """One row per field: name, what is accepted, default, sentence."""
         return [
             (field.name, _accepted(cls, field), field.default, _sentence(field)) for field in dataclasses.fields(cls)
         ]

@@ -1,4 +1,4 @@
-"""Work done ahead of the one who waits for it: in threads, in order, and never more than a few items of it."""
+"""Prefetch in threads, in order, at most `depth` items in flight."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 
-def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[tuple[Item, Made]]:
+def prefetch(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> Iterator[tuple[Item, Made]]:
     """Each item with what `make` makes of it, in order; the next `depth` items are at work while one is in use.
 
     A failure comes when its item is due, after all before it. Whoever stops early leaves no thread behind.
@@ -19,7 +19,7 @@ def ahead(make: Callable[[Item], Made], items: Iterable[Item], depth: int) -> It
     if depth < 1:
         yield from ((item, make(item)) for item in items)
         return
-    pool = ThreadPoolExecutor(depth, thread_name_prefix="ahead")
+    pool = ThreadPoolExecutor(depth, thread_name_prefix="prefetch")
     begun: deque[tuple[Item, Future[Made]]] = deque()
     try:
         for item in items:

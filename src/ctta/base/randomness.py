@@ -1,4 +1,4 @@
-"""Randomness by the front door: every draw is a function of (seed, batch number)."""
+"""Random generators: every draw is a function of (seed, batch number)."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ def command(experiment: Annotated[Path, Argument(help="YAML file.")], change: Se
     problems = 0
     for finding in check(read_yaml(experiment, change or [])):
         problems += finding.kind == "problem"
-        say(f"{finding.about:<9}", HEADS[finding.kind], finding.text)
+        say(f"{finding.about:<10}", HEADS[finding.kind], finding.text)
     rest = shlex.join([str(experiment), *(word for one in change or [] for word in ("--set", one))])
     if problems:
         say(f"{problems} problem{'s' if problems > 1 else ''}. Fix, then check again:  ctta check {rest}")

@@ -98,7 +98,7 @@ class Adapter(MethodTools, ABC):
         self.settings_by_shape = config is None and (preset or PAPER) in self.variants
         self._lock = threading.Lock()
         self._current: CurrentBatch | None = None
-        chosen = self._given(config) if config is not None else self._chosen((1, 3, 32, 32))
+        chosen = self._given(config) if config is not None else self._chosen(settings.ASSUMED_SHAPE)
         with torch.inference_mode(False):
             self.source_model = inputs.own_copy(model)
             self.classes = classes or networks.class_count(self.source_model) or 0
@@ -161,10 +161,16 @@ class Adapter(MethodTools, ABC):
                 "adapter.prepare((x, y) for x, y in source_batches)."
             )
         with self._scope(x) as x:
-            if self.batches == 0:
-                self._follow_shape(x)
-            seen = None if self.drift is None else self.drift.inspect(x)
-            if self._read(x, self.observe(x), seen):
+            before = self.preset, self.config
+            try:
+                if self.batches == 0:
+                    self._follow_shape(x)
+                seen = None if self.drift is None else self.drift.inspect(x)
+                boundary = self._read(x, self.observe(x), seen)
+            except Exception:
+                self.change_settings(*before)  # a batch that is refused changes nothing
+                raise
+            if boundary:
                 self.begin_domain()
             step = self.adapt(x)
             norms.commit_statistics(self)
@@ -218,7 +224,7 @@ class Adapter(MethodTools, ABC):
         networks.overwrite(self._own_tensors(), self._initial)
         self.batches = 0
         if self.settings_by_shape and not self.prepared:
-            self.change_settings(*self._chosen((1, 3, 32, 32)))
+            self.change_settings(*self._chosen(settings.ASSUMED_SHAPE))
 
     # Settings: known at construction, from a loaded state, or from the shape of the first batch.
 

@@ -9,13 +9,13 @@ A control chart (Shewhart, 1931) on five numbers per sample:
     boundary    d > LIMIT u
 
 d is in standard errors, about 1 if batches differ only by chance, so u = 1 there and LIMIT is the three standard
-errors of every control chart. Where batches differ anyway, as with classes in bursts, u grows and a boundary must be
-that much larger than what is usual there. So an even slope, however steep, has no boundary; and where every other batch
-starts a domain, starts become what is usual.
+errors of every control chart. If batches differ anyway (classes in bursts), u grows and only larger changes count
+as boundaries. So a steady change, however steep, has no boundary; and if every second batch starts a domain, none is
+reported.
 
 Batches of fewer than FEW samples are gathered until there are as many. The reference forgets what is more than MEMORY
-samples ago. The constants were chosen on the four corruptions that are
-not in the paper's tables, see `benchmarks/drift.py`, which also shows delay, misses and false alarms.
+samples ago. The constants were chosen on the four corruptions that are not in the paper's tables, see
+`benchmarks/drift.py`, which also shows delay, misses and false alarms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 SIGNALS = ("brightness", "contrast", "colour", "roughness of rows", "roughness of columns")
 LIMIT = 3.0  # a boundary is so many times what is usual
-RATE = 0.3  # how quickly that is learned, as a logarithm a batch
+RATE = 0.3  # how quickly that is learned, per batch, on a log scale
 FEW = 32  # samples that it takes for a judgement
 MEMORY = 2000  # samples that the reference remembers
 TINY = 1e-12  # a squared standard error below this is none

@@ -76,7 +76,7 @@ def check_values(low: float, high: float, limits: tuple[float, float] | None) ->
         )
     if limits and (low < limits[0] - RANGE_SLACK or high > limits[1] + RANGE_SLACK):
         raise InputError(
-            f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}], so they look normalised, and augmented "
-            "views of them would be wrong without a word. Feed raw images and put the normalisation inside the model: "
-            "ctta.Normalized(model, mean, std)."
+            f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}], so they look normalised. Augmented "
+            "views of them would be wrong, and nothing would report it. Feed raw images and put the normalisation "
+            "inside the model: ctta.Normalized(model, mean, std)."
         )

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import ModelError
-from ctta.core.settings import Training
+from ctta.core.settings import OptimizerSettings
 
 
-def make_optimizer(parameters: Sequence[nn.Parameter], config: Training, method: str) -> torch.optim.Optimizer:
+def make_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerSettings, method: str) -> torch.optim.Optimizer:
     """Adam or SGD by fused kernels, for these parameters only. Its state is there from the start, so it never grows."""
     if not parameters:
         raise ModelError(

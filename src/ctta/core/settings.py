@@ -11,6 +11,7 @@ from ctta.base.errors import ConfigError, nearest
 from ctta.base.image_size import is_large
 
 PAPER = "paper"  # the variant that adds nothing to a preset
+ASSUMED_SHAPE = (1, 3, 32, 32)  # of batches, until the first one is known
 FORMER = {"lean": "fast", "weighed": "fast"}  # variants that had another name
 
 Presets = Mapping[str, Mapping[str, Any]]  # fields by the name of a preset or variant
@@ -37,7 +38,7 @@ class Traits:
 
 
 @dataclass(frozen=True)
-class Training(Config):
+class OptimizerSettings(Config):
     """The optimiser. Settings of every method that learns."""
 
     optimizer: Literal["adam", "sgd"] = setting("adam", "Adam with betas (0.9, 0.999), or SGD with momentum 0.9.")

@@ -53,7 +53,7 @@ class AdapterState(nn.Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
         if assign:
-            raise StateError("assign=True would part the optimiser from its weights. Load without it.")
+            raise StateError("assign=True would leave the optimiser with the old weights. Load without it.")
         saved = state_dict.get("_extra_state")
         if saved is None or saved["method"] != self.name:
             made_by = "something that is not an adapter" if saved is None else f"method {saved['method']!r}"

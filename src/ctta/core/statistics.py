@@ -160,7 +160,7 @@ def can_group(module: nn.Module) -> bool:
 
 @contextmanager
 def grouped_statistics(module: nn.Module, groups: int) -> Iterator[None]:
-    """Inside the block a batch is `groups` batches one after the other, each normalised as if it came alone."""
+    """Inside the block a batch is `groups` batches one after the other, each normalised as if it were the only one."""
     norms = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)] if groups > 1 else []
     norms = [layer for layer in norms if layer.training or layer.running_mean is None]
     try:

@@ -21,17 +21,17 @@ from ctta.base.config import setting
 from ctta.base.errors import InputError
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, log
-from ctta.core.settings import PAPER, Augmentation, Normalization, Presets, Training
+from ctta.core.settings import PAPER, Augmentation, Normalization, OptimizerSettings, Presets
 
 
 @dataclass(frozen=True)
-class MeanTeacherConfig(Augmentation, Normalization, Training):
+class MeanTeacherConfig(Augmentation, Normalization, OptimizerSettings):
     """Settings of every mean teacher."""
 
     views: int = setting(32, "Augmented views to average, if the augmentation threshold asks for them.", low=1)
     antithetic: bool = setting(
         False,
-        "Augment every second view by the opposite draw: rotated the other way, flipped or not, and so on.",
+        "Augment in antithetic pairs: the second view rotates the other way, flips if the first does not, and so on.",
         was="opposite",
     )
     unaugmented_weight: float | Literal["confidence"] = setting(
@@ -51,7 +51,7 @@ class MeanTeacherConfig(Augmentation, Normalization, Training):
         high=1.0,
         was="gate",
     )
-    ema: float = setting(0.999, "How much of itself the teacher keeps at each step.", symbol="beta", low=0.0, high=1.0)
+    ema: float = setting(0.999, "Decay of the teacher's moving average.", symbol="beta", low=0.0, high=1.0)
     restore: float = setting(0.01, "Probability that a student scalar returns to its source value.", low=0.0, high=1.0)
     symmetric: bool = setting(False, "Consistency loss in both directions, as CoTTA has it on ImageNet.")
 

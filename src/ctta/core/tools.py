@@ -16,7 +16,7 @@ from ctta.base.errors import ModelError, StateError
 from ctta.base.randomness import Randomness
 from ctta.core import inputs, networks, optim
 from ctta.core.forward import Forward
-from ctta.core.settings import Augmentation, Features, Normalization, Training
+from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings
 from ctta.core.state import AdapterState
 from ctta.core.statistics import Statistics
 from ctta.core.views import ViewKind, Views, default_views, many_views
@@ -59,7 +59,7 @@ class MethodTools(AdapterState):
     def train_on(self, parameters: Iterable[nn.Parameter]) -> None:
         """Train these parameters; the optimiser is made from the configuration."""
         trained = [parameter for parameter in parameters if parameter.is_floating_point()]
-        assert isinstance(self.config, Training)
+        assert isinstance(self.config, OptimizerSettings)
         self.optimizer = optim.make_optimizer(trained, self.config, type(self).__name__)
 
     def run(self, network: nn.Module, x: Tensor, *, grad: bool = False) -> Tensor:

@@ -24,7 +24,7 @@ SPECIAL = ("preprocessing", "size", "list", "labels", "jpeg")  # settings of som
 class Data(Config):
     """The data of a stream."""
 
-    dataset: str = setting("embedded", "A name from ctta.data.datasets.DATASETS; `ctta list datasets` shows them.")
+    dataset: str = setting("embedded", "A name from `ctta list datasets`.")
     path: str | None = setting(None, "Path of the data; not for the embedded sets.")
     domains: str | tuple[str, ...] = setting(
         "paper", "Domains in order: paper (fifteen), extra (four more), all, clean, or a list of names."

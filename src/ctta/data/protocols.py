@@ -29,7 +29,7 @@ from ctta.paper import orders
 class Protocol(Config, ABC):
     """An order of the data, with its settings."""
 
-    kind: str = setting("", "A name from ctta.data.protocols.KINDS; `ctta list protocols` shows them.")
+    kind: str = setting("", "A name from `ctta list protocols`.")
 
     @abstractmethod
     def arrange(self, dataset: DataSet, data: Data) -> Stream:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ctta.base.errors import ConfigError
-from ctta.base.prefetch import ahead
+from ctta.base.prefetch import prefetch
 from ctta.data.pictures import Images
 
 Clouds: TypeAlias = NDArray[np.float32]  # (N, P, 3)
@@ -96,7 +96,7 @@ class Stream:
 
     def batches(self, start: int = 0) -> Iterator[Batch]:
         """Yield batch `start` and all that follow."""
-        for place, (samples, labels) in ahead(self._load, self._places(start), self.ahead):
+        for place, (samples, labels) in prefetch(self._load, self._places(start), self.ahead):
             position, number, step = place
             domain = self.domains[position]
             yield Batch(

@@ -39,7 +39,7 @@ FACTOR = 2  # from this ratio of image sizes on, the data do not fit the model
 class Finding:
     """One thing that was found."""
 
-    about: str  # settings, grid, data, model, source, measure, methods, error
+    about: str  # settings, grid, data, model, source, measure, methods, execution, error
     kind: Literal["fact", "remark", "problem"]
     text: str
 

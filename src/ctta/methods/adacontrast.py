@@ -32,17 +32,17 @@ from ctta.base.config import setting
 from ctta.base.randomness import Randomness
 from ctta.core import statistics
 from ctta.core.adapter import Adapter, Step
-from ctta.core.settings import Augmentation, Features, Presets, Training, Traits, same_presets
+from ctta.core.settings import Augmentation, Features, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
-class AdaContrastConfig(Augmentation, Features, Training):
+class AdaContrastConfig(Augmentation, Features, OptimizerSettings):
     """Settings of AdaContrast."""
 
     draw: Literal["batch", "sample"] = setting(
         "sample", "One random augmentation for the whole batch, or one per sample."
     )
-    ema: float = setting(0.999, "How much of itself the key model keeps at each step.", symbol="m", low=0.0, high=1.0)
+    ema: float = setting(0.999, "Decay of the key model's moving average.", symbol="m", low=0.0, high=1.0)
     queue: int = setting(16384, "Samples that memory and queue hold; both take features as wide as the model's.", low=1)
     neighbours: int = setting(10, "Neighbours that refine a label.", symbol="N", low=1)
     refine_after: int = setting(1024, "Samples that must be in the memory before neighbours count.", low=0)
@@ -52,7 +52,7 @@ class AdaContrastConfig(Augmentation, Features, Training):
 
 
 class AdaContrast(Adapter):
-    """Asks the neighbours for labels, and keeps samples of different labels apart."""
+    """Contrastive learning with pseudo-labels refined by nearest neighbours."""
 
     name = "adacontrast"
     title = "AdaContrast"

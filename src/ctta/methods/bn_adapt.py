@@ -27,7 +27,7 @@ class BNAdaptConfig(Normalization):
 
     statistics: Literal["batch", "mixed", "running"] = setting(
         "mixed",
-        "Only the batch's statistics, mixed with the source's by alpha, or a running average that alpha steps.",
+        "Only the batch's statistics; mixed with the source's by batch_weight; or a running average with that step.",
     )
     batch_weight: float = setting(
         1.0, "Weight of the batch in the statistics.", symbol="alpha", low=0.0, high=1.0, was="alpha"

@@ -24,11 +24,11 @@ from torch import Tensor
 from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
 from ctta.core.networks import norm_parameters
-from ctta.core.settings import Normalization, Presets, Training, Traits, same_presets
+from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
-class ConjugatePLConfig(Normalization, Training):
+class ConjugatePLConfig(Normalization, OptimizerSettings):
     """Settings of Conjugate PL."""
 
     epsilon: float = setting(
@@ -42,7 +42,7 @@ class ConjugatePLConfig(Normalization, Training):
 
 
 class ConjugatePL(Adapter):
-    """Goes on minimising the source's training loss, with the label that belongs to it."""
+    """Minimises the conjugate of the source's training loss."""
 
     name = "conjugate_pl"
     title = "Conjugate PL"

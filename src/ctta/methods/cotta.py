@@ -33,7 +33,7 @@ class CoTTAConfig(MeanTeacherConfig):
 
 
 class CoTTA(MeanTeacher):
-    """Learns from an averaged teacher and never forgets the source."""
+    """Mean teacher with averaged augmented views and stochastic restore."""
 
     name = "cotta"
     title = "CoTTA"

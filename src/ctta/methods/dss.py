@@ -45,9 +45,7 @@ from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConf
 class DSSConfig(MeanTeacherConfig):
     """Settings of DSS. The defaults are the paper's."""
 
-    lambda_: float = setting(
-        0.9, "How much of itself the threshold keeps at each batch.", symbol="lambda", low=0.0, high=1.0
-    )
+    lambda_: float = setting(0.9, "Decay of the threshold's moving average.", symbol="lambda", low=0.0, high=1.0)
     delta: Literal["sum", "mean", "running"] = setting(
         "sum",
         "Class confidence: summed over the batch as printed, averaged per class, or that average over batches.",

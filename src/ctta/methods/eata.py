@@ -40,7 +40,7 @@ class EATAConfig(ETAConfig):
 
 
 class EATA(ETA):
-    """ETA that does not forget."""
+    """ETA with a Fisher penalty on the distance from the source."""
 
     name = "eata"
     title = "EATA"

@@ -28,11 +28,11 @@ from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import entropy, masked_mean
 from ctta.core.networks import norm_parameters
-from ctta.core.settings import Normalization, Presets, Training, Traits
+from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits
 
 
 @dataclass(frozen=True)
-class ETAConfig(Normalization, Training):
+class ETAConfig(Normalization, OptimizerSettings):
     """Settings of ETA."""
 
     nesterov: bool = setting(False, "Nesterov momentum; for SGD only.")
@@ -46,11 +46,11 @@ class ETAConfig(Normalization, Training):
         low=0.0,
         open_low=True,
     )
-    ema: float = setting(0.9, "How much of itself the average prediction keeps at each batch.", low=0.0, high=1.0)
+    ema: float = setting(0.9, "Decay of the moving average of the predictions.", low=0.0, high=1.0)
 
 
 class ETA(Adapter):
-    """TENT on the samples that are worth it."""
+    """Entropy minimisation on reliable, non-redundant samples."""
 
     name = "eta"
     title = "ETA"

@@ -30,7 +30,7 @@ class RDumbConfig(ETAConfig):
 
 
 class RDumb(ETA):
-    """ETA that is never left to itself for long."""
+    """ETA, reset to the source every `reset_every` batches."""
 
     name = "rdumb"
     title = "RDumb"

@@ -31,14 +31,14 @@ from ctta.base.errors import InputError
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency
-from ctta.core.settings import Augmentation, Features, Normalization, Presets, Training, Traits
+from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits
 
 
 @dataclass(frozen=True)
-class RMTConfig(Augmentation, Features, Normalization, Training):
+class RMTConfig(Augmentation, Features, Normalization, OptimizerSettings):
     """Settings of RMT."""
 
-    ema: float = setting(0.999, "How much of itself the teacher keeps at each step.", symbol="alpha", low=0.0, high=1.0)
+    ema: float = setting(0.999, "Decay of the teacher's moving average.", symbol="alpha", low=0.0, high=1.0)
     temperature: float = setting(
         0.1, "Sharpness of the contrastive loss; lower is sharper.", symbol="tau", low=0.0, open_low=True
     )

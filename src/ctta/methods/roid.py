@@ -32,11 +32,11 @@ from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency, entropy
 from ctta.core.networks import assign_finite, norm_parameters
-from ctta.core.settings import Augmentation, Normalization, Presets, Training, Traits
+from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits
 
 
 @dataclass(frozen=True)
-class ROIDConfig(Augmentation, Normalization, Training):
+class ROIDConfig(Augmentation, Normalization, OptimizerSettings):
     """Settings of ROID."""
 
     temperature: float = setting(1 / 3, "Sharpness of the sample weights.", symbol="tau", low=0.0, open_low=True)

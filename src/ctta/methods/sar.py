@@ -36,21 +36,21 @@ from ctta.base.errors import ModelError
 from ctta.core.adapter import Adapter, Step, log
 from ctta.core.losses import entropy, masked_mean
 from ctta.core.networks import Normalized, interpolate, norm_parameters, overwrite
-from ctta.core.settings import Normalization, Presets, Training, Traits
+from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits
 
 NONE_YET = -1.0  # of the average; an entropy is never below 0
 
 
 @dataclass(frozen=True)
-class SARConfig(Normalization, Training):
+class SARConfig(Normalization, OptimizerSettings):
     """Settings of SAR."""
 
-    nesterov: bool = setting(False, "Nesterov momentum; for SGD only.")
+    nesterov: bool = setting(False, "Nesterov momentum; only for SGD.")
     margin: float = setting(
         0.4, "A sample is reliable if its entropy is below this fraction of ln C.", symbol="E_0", low=0.0, high=1.0
     )
     rho: float = setting(0.05, "How far the ascent goes.", symbol="rho", low=0.0)
-    ema: float = setting(0.9, "How much of itself the average loss keeps at each batch.", low=0.0, high=1.0)
+    ema: float = setting(0.9, "Decay of the moving average of the loss.", low=0.0, high=1.0)
     recover: float = setting(
         0.2, "Below this average loss the model goes back to the source; 0 means never.", symbol="e_0", low=0.0
     )

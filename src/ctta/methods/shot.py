@@ -26,11 +26,11 @@ from ctta.base.config import setting
 from ctta.base.errors import ModelError
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import cross_entropy, entropy, masked_mean
-from ctta.core.settings import Features, Normalization, Presets, Training, Traits
+from ctta.core.settings import Features, Normalization, OptimizerSettings, Presets, Traits
 
 
 @dataclass(frozen=True)
-class SHOTConfig(Features, Normalization, Training):
+class SHOTConfig(Features, Normalization, OptimizerSettings):
     """Settings of SHOT."""
 
     threshold: float = setting(0.9, "A label counts if its confidence is above this.", low=0.0, high=1.0)
@@ -38,7 +38,7 @@ class SHOTConfig(Features, Normalization, Training):
 
 
 class SHOT(Adapter):
-    """Fits features to a classifier that stays as it is."""
+    """Information maximisation with a frozen classifier."""
 
     name = "shot"
     title = "SHOT"

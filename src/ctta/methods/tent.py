@@ -19,11 +19,11 @@ from torch import Tensor
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import entropy
 from ctta.core.networks import norm_parameters
-from ctta.core.settings import Normalization, Presets, Training, Traits
+from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits
 
 
 @dataclass(frozen=True)
-class TENTConfig(Normalization, Training):
+class TENTConfig(Normalization, OptimizerSettings):
     """Settings of TENT."""
 
 

@@ -1,9 +1,9 @@
 """What a run leaves behind, as plain data: tables and reports read this and never live objects.
 
     run.json             what was run: experiment, stream, method runs, environment (see `Run`)
-    <cell>.jsonl         one line per batch, appended and flushed as it is computed (see `Record`)
-    <cell>.samples.npz   a few images per domain with the predictions before and after adaptation (see `Samples`)
-    <cell>.done.json     written last: the method run is complete (see `Done`)
+    <run>.jsonl         one line per batch, appended and flushed as it is computed (see `Record`)
+    <run>.samples.npz   a few images per domain with the predictions before and after adaptation (see `Samples`)
+    <run>.done.json     written last: the method run is complete (see `Done`)
     checkpoints/         only while a method run goes on: the state of its adapter
 
 A cell is a method run: one method with one seed and one configuration over the whole stream.

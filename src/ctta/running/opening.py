@@ -15,6 +15,7 @@ from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import Experiment
 from ctta.experiments.source_check import SourceError, beyond, expected, measure, scorable
+from ctta.methods.source import Source
 from ctta.models import weights_hash
 from ctta.records.run_folder import Cell, Run, RunFolder
 from ctta.running.environment import environment
@@ -69,8 +70,7 @@ def open_experiment(experiment: Experiment) -> OpenExperiment:
     """Open stream and model, and see that they fit each other."""
     stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
     x = next(iter(stream)).x
-    with torch.no_grad():
-        classes = model(x[:TRIED]).shape[-1]
+    classes = Source(model)(x[:TRIED]).shape[-1]
     scorable(stream, classes)
     return OpenExperiment(experiment, stream, model, x, classes)
 

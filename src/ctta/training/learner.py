@@ -28,7 +28,7 @@ from torch import Tensor, nn
 import ctta
 from ctta.base.errors import ConfigError, InputError, ModelError, StateError
 from ctta.base.fileio import make_folder, write_atomically
-from ctta.base.prefetch import ahead
+from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
 from ctta.core.networks import Normalized, class_count
 from ctta.core.teacher import calibrate_gate
@@ -259,7 +259,7 @@ class Learner:
         return self._load(_cut(self.rows[order], self.batch)[start : self.steps])
 
     def _load(self, parts: Sequence[Rows]) -> Iterator[tuple[Tensor, Tensor]]:
-        for _, (samples, labels) in ahead(self.domain.load, parts, PREFETCHED):
+        for _, (samples, labels) in prefetch(self.domain.load, parts, PREFETCHED):
             yield to_tensor(samples), torch.from_numpy(labels.astype(np.int64))
 
     def _inputs(self, rows: Rows) -> Iterator[Tensor]:

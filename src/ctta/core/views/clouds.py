@@ -72,7 +72,7 @@ class CloudViews:
 
 
 def rotation(angles: Tensor) -> Tensor:
-    """(R, 3) angles about x, y and z, in that order, to (R, 3, 3) matrices that act on row vectors."""
+    """(R, 3) angles about x, y and z, in that order, to (R, 3, 3) matrices that rotate row vectors by them."""
     cos, sin = angles.cos(), angles.sin()
     one, zero = torch.ones_like(cos[:, 0]), torch.zeros_like(cos[:, 0])
 

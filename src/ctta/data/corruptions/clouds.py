@@ -279,7 +279,7 @@ def rotation(x: Clouds, generators: Generators, middle: float) -> Clouds:
 
 
 def rotation_matrix(angles: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return matrices (N, 3, 3) that act on row vectors, from (N, 3) angles about x, y and z, in that order."""
+    """Return matrices (N, 3, 3) that rotate row vectors by minus the angles (N, 3) about x, y and z, as public code."""
     cosine, sine = np.cos(angles), np.sin(angles)
     turns = np.tile(np.eye(3), (3, len(angles), 1, 1))
     for axis, (i, j) in enumerate(((1, 2), (2, 0), (0, 1))):

@@ -64,9 +64,9 @@ class MetricsTable:
     def notes(self) -> list[str]:
         """One sentence each: what the columns mean."""
         found = [row.difference for row in self.rows if row.difference]
-        level = f"within {metrics.TOLERANCE:g} point of its final level, chance aside"
+        level = f"within {metrics.TOLERANCE:g} point of its final level, apart from sampling noise"
         sentences = {
-            f"Against {self.baseline}: points of error, paired; below 0 is better.": found,
+            f"vs {self.baseline}: difference in percentage points, paired; negative is better.": found,
             "95 % over seeds: the method's own randomness, on these samples.": any(one.over_seeds for one in found),
             "95 % over batches: other samples of the same domains.": any(one.over_batches for one in found),
             f"Ends worse: runs whose error over {self.ending} is above Source's.": any(
