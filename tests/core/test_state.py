@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ctta import DSS, TENT, InputError, StateError
+from ctta.testing.contract import flat_state, same
 from ctta.testing.networks import make_batch, make_network
 
 X = make_batch("image_bn", 4, 0)
@@ -69,3 +70,74 @@ def test_a_first_batch_that_is_refused_leaves_the_settings_as_they_were(spoil):
     assert all(torch.equal(one, other) for one, other in zip(adapter.parameters(), before[2], strict=True))
     adapter(torch.rand(2, 3, 80, 80))
     assert adapter.preset == "imagenet"
+
+
+def spoiled(change):
+    """A state of an adapter that has learned, with something changed in it."""
+    adapter = TENT(make_network("image_bn"), preset="cifar10")
+    adapter(X)
+    state = copy.deepcopy(adapter.state_dict())
+    change(state, state["_extra_state"], state["_extra_state"]["optimizer"])
+    return state
+
+
+def moment(name, value):
+    return lambda state, extra, optimizer: optimizer["state"][0].update({name: value})
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (moment("exp_avg", torch.zeros(1)), r"exp_avg of parameter 0 is torch.float32 \(1,\) instead of"),
+        (moment("exp_avg_sq", torch.zeros(10**6)), r"\(1000000,\) instead of"),
+        (moment("exp_avg", torch.full((8,), float("nan"))), "not finite"),
+        (moment("exp_avg_sq", torch.full((8,), -1.0)), "negative"),
+        (moment("exp_avg", torch.zeros(8).to_sparse()), "not a dense tensor"),
+        (moment("exp_avg", torch.zeros(8, dtype=torch.int64)), "torch.int64"),
+        (moment("exp_avg", None), "not a dense tensor"),
+        (moment("other", torch.zeros(8)), "other entries"),
+        (lambda state, extra, optimizer: optimizer["state"].clear(), "other parameters"),
+        (lambda state, extra, optimizer: extra.update(optimizer=None), "missing or of another kind"),
+        (lambda state, extra, optimizer: extra.update(batches=-1), "negative"),
+        (lambda state, extra, optimizer: extra.update(seed="0"), "'seed'"),
+        (lambda state, extra, optimizer: extra.pop("prepared"), "'prepared'"),
+        (lambda state, extra, optimizer: state["model.bn1.weight"].fill_(float("inf")), "model.bn1.weight has values"),
+    ],
+)
+def test_a_damaged_state_is_refused_before_anything_changes(change, words):
+    adapter = TENT(make_network("image_bn"), preset="cifar10")
+    adapter(X)
+    before = flat_state(adapter.state_dict())
+    with pytest.raises(StateError, match=words):
+        adapter.load_state_dict(spoiled(change))
+    assert same(before, flat_state(adapter.state_dict()))
+    adapter(X)
+
+
+def test_a_damaged_state_with_other_settings_leaves_those_as_they_were():
+    network = make_network("image_gn")
+    large = DSS(network, views=1)
+    large(torch.rand(2, 3, 80, 80))
+    state = copy.deepcopy(large.state_dict())
+    state["_extra_state"]["optimizer"]["state"][0]["momentum_buffer"] = torch.zeros(1)
+    adapter = DSS(network, views=1)
+    before = flat_state(adapter.state_dict())
+    with pytest.raises(StateError, match="momentum_buffer of parameter 0"):
+        adapter.load_state_dict(state)
+    assert adapter.preset == "cifar10"
+    assert same(before, flat_state(adapter.state_dict()))
+
+
+def test_infinities_that_a_model_holds_on_purpose_are_loaded():
+    network = make_network("image_bn")
+    network.register_buffer("mask", torch.tensor([0.0, float("-inf")]))
+    state = TENT(network).state_dict()
+    TENT(network).load_state_dict(state)
+
+
+def test_settings_of_the_optimiser_come_from_the_configuration():
+    state = spoiled(lambda state, extra, optimizer: optimizer["param_groups"][0].update(lr=float("nan"), fused=False))
+    adapter = TENT(make_network("image_bn"), preset="cifar10")
+    adapter.load_state_dict(state)
+    assert (adapter.optimizer.param_groups[0]["lr"], adapter.optimizer.param_groups[0]["fused"]) == (1e-3, True)
+    assert adapter(X).isfinite().all()

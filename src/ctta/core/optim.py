@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -72,6 +73,48 @@ def clear_moments(optimizer: torch.optim.Optimizer) -> None:
     for slots in optimizer.state.values():
         for value in slots.values():
             value.zero_()
+
+
+def problem_of_tensor(value: Any, own: Tensor) -> str:
+    """What keeps a loaded value from taking the place of our tensor; empty if nothing does."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided:
+        return "is not a dense tensor"
+    if value.shape != own.shape or value.is_floating_point() != own.is_floating_point():
+        return f"is {value.dtype} {tuple(value.shape)} instead of {own.dtype} {tuple(own.shape)}"
+    # A model may hold infinities on purpose, as attention masks do.
+    lost = own.isfinite() & ~value.to(own.device).isfinite()
+    return "has values that are not finite" if lost.any() else ""
+
+
+def problem_of_state(optimizer: torch.optim.Optimizer, saved: Any) -> str:
+    """What keeps a saved state from being loaded into the optimiser; empty if nothing does.
+
+    The fused kernels trust shapes: a moment of another shape would be read and written out of bounds.
+    """
+    states = saved.get("state") if isinstance(saved, Mapping) else None
+    if not isinstance(states, Mapping):
+        return "the optimiser's state is missing or of another kind"
+    own = optimizer.state_dict()["state"]
+    if states.keys() != own.keys():
+        return "the optimiser's state is of other parameters"
+    for number, slots in own.items():
+        found = states[number]
+        if not isinstance(found, Mapping) or found.keys() != slots.keys():
+            return f"the optimiser's state of parameter {number} has other entries"
+        for name, value in slots.items():
+            if problem := problem_of_tensor(found[name], value):
+                return f"the optimiser's {name} of parameter {number} {problem}"
+            if name in ("step", "exp_avg_sq") and (found[name] < 0).any():
+                return f"the optimiser's {name} of parameter {number} is negative"
+    return ""
+
+
+def load_state(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
+    """Take the moments of a checked state; the optimiser's settings stay those of the configuration."""
+    # Copied, as weights are: the optimiser would go on with the tensors of the adapter that gave its state.
+    moments = copy.deepcopy(saved["state"])
+    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
+    align_moments(optimizer)
 
 
 def align_moments(optimizer: torch.optim.Optimizer) -> None:

@@ -8,11 +8,13 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ctta.base.config import Config
-from ctta.base.errors import StateError
+from ctta.base.errors import ConfigError, StateError
 from ctta.core import optim
+
+SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches": int, "prepared": bool}
 
 
 class AdapterState(nn.Module):
@@ -46,17 +48,16 @@ class AdapterState(nn.Module):
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.seed, self.batches, self.prepared = state["seed"], state["batches"], state["prepared"]
         if self.optimizer is not None:
-            # Copied, as weights are: the optimiser would go on with the tensors of the adapter that gave its state.
-            self.optimizer.load_state_dict(copy.deepcopy(state["optimizer"]))
-            optim.align_moments(self.optimizer)
+            optim.load_state(self.optimizer, state["optimizer"])
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
         if assign:
             raise StateError("assign=True would leave the optimiser with the old weights. Load without it.")
         saved = state_dict.get("_extra_state")
-        if saved is None or saved["method"] != self.name:
-            made_by = "something that is not an adapter" if saved is None else f"method {saved['method']!r}"
+        method = saved.get("method") if isinstance(saved, Mapping) else None
+        if method != self.name:
+            made_by = "something that is not an adapter" if method is None else f"method {method!r}"
             raise StateError(f"This state was saved by {made_by}; it cannot go on in {self.name!r}.")
         ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
         theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
@@ -72,17 +73,45 @@ class AdapterState(nn.Module):
         return super().load_state_dict(state_dict, strict=strict)
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
-        """Take the settings that the state was saved with, or refuse it if others were asked for; then its tensors."""
+        """Check the whole state before the first change; then take its settings, and its tensors."""
         saved = state_dict.get(f"{prefix}_extra_state")
-        if saved is not None and saved["config"] != self.config.asdict():
-            if not self.settings_by_shape:
-                config = self.config.asdict()
-                changed = [f"{key}={value!r}" for key, value in saved["config"].items() if config.get(key) != value]
-                raise StateError(
-                    f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
-                )
-            self.change_settings(saved["preset"], self.config_type.make(saved["config"]))
+        if saved is not None:
+            for name, kind in SAVED.items():
+                if not isinstance(saved, Mapping) or not isinstance(saved.get(name), kind):
+                    raise StateError(f"This state is damaged: its {name!r} is missing or of another kind.")
+            target = self._with_settings(saved["preset"], saved["config"])
+            found = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+            if problem := target._problem(found, saved):
+                raise StateError(f"This state is damaged, and nothing was loaded: {problem}.")
+            self.change_settings(target.preset, target.config)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _with_settings(self, preset: str, config: Mapping[str, Any]) -> Self:
+        """This adapter, or a copy of it with the settings of a state; refused if others were asked for."""
+        own = self.config.asdict()
+        if config == own:
+            return self
+        if not self.settings_by_shape:
+            changed = [f"{key}={value!r}" for key, value in config.items() if own.get(key) != value]
+            raise StateError(
+                f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
+            )
+        try:
+            made = self.config_type.make(config)
+        except ConfigError as error:
+            raise StateError(f"This state is damaged: {error}") from error
+        target = copy.deepcopy(self)
+        target.change_settings(preset, made)
+        return target
+
+    def _problem(self, found: Mapping[str, Any], saved: Mapping[str, Any]) -> str:
+        """What keeps tensors, counters and optimiser of a state from being loaded; empty if nothing does."""
+        if saved["batches"] < 0:
+            return "its number of batches is negative"
+        for name, own in self.state_dict().items():
+            if isinstance(own, Tensor) and name in found and (problem := optim.problem_of_tensor(found[name], own)):
+                return f"{name} {problem}"
+        return "" if self.optimizer is None else optim.problem_of_state(self.optimizer, saved.get("optimizer"))
 
     def train(self, mode: bool = True) -> Self:
         """Does nothing: modes are the method's business, whoever calls `train()` or `eval()` outside."""
