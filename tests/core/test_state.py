@@ -97,7 +97,7 @@ def moment(name, value):
         (moment("exp_avg", None), "not a dense tensor"),
         (moment("other", torch.zeros(8)), "other entries"),
         (lambda state, extra, optimizer: optimizer["state"].clear(), "other parameters"),
-        (lambda state, extra, optimizer: extra.update(optimizer=None), "missing or of another kind"),
+        (lambda state, extra, optimizer: extra.update(optimizer=None), "missing or of other parameters"),
         (lambda state, extra, optimizer: extra.update(batches=-1), "negative"),
         (lambda state, extra, optimizer: extra.update(seed="0"), "'seed'"),
         (lambda state, extra, optimizer: extra.pop("prepared"), "'prepared'"),

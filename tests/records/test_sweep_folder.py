@@ -17,9 +17,9 @@ def test_the_head_comes_back_and_points_are_those_that_have_begun(tmp_path):
     folder.write(HEAD)
     assert folder.is_one()
     assert folder.head() == HEAD
-    assert folder.begun() == {}
+    assert folder.begun(folder.head()) == {}
     folder.point("lr-0.2").write_run(Run("a", "1f", {}, {}, (), {}))
-    assert list(folder.begun()) == ["lr-0.2"]
+    assert list(folder.begun(folder.head())) == ["lr-0.2"]
 
 
 def test_a_single_run_is_not_overwritten(tmp_path):

@@ -62,9 +62,7 @@ class Adapter(MethodTools, ABC):
     fields      single fields of the configuration, over preset or config
     """
 
-    name: ClassVar[str]  # in code and configurations
     title: ClassVar[str]  # in tables
-    config_type: ClassVar[type[Config]]
     presets: ClassVar[Presets] = settings.same_presets()
     traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     variants: ClassVar[Presets] = {PAPER: {}}  # settings over any preset

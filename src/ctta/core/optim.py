@@ -91,12 +91,9 @@ def problem_of_state(optimizer: torch.optim.Optimizer, saved: Any) -> str:
 
     The fused kernels trust shapes: a moment of another shape would be read and written out of bounds.
     """
-    states = saved.get("state") if isinstance(saved, Mapping) else None
-    if not isinstance(states, Mapping):
-        return "the optimiser's state is missing or of another kind"
-    own = optimizer.state_dict()["state"]
-    if states.keys() != own.keys():
-        return "the optimiser's state is of other parameters"
+    states, own = saved.get("state") if isinstance(saved, Mapping) else None, optimizer.state_dict()["state"]
+    if not isinstance(states, Mapping) or states.keys() != own.keys():
+        return "the optimiser's state is missing or of other parameters"
     for number, slots in own.items():
         found = states[number]
         if not isinstance(found, Mapping) or found.keys() != slots.keys():

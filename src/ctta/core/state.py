@@ -20,7 +20,7 @@ SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches"
 class AdapterState(nn.Module):
     """What `state_dict()` holds beside tensors: the settings, counters and the optimiser."""
 
-    name: ClassVar[str]
+    name: ClassVar[str]  # of the method, in code and configurations
     config_type: ClassVar[type[Config]]
     preset: str
     config: Config

@@ -31,7 +31,7 @@ from ctta.base.errors import InputError
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency
-from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits
+from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -55,10 +55,9 @@ class RMT(Adapter):
     config_type = RMTConfig
     config: RMTConfig
     presets: ClassVar[Presets] = {
-        "cifar10": {"optimizer": "adam", "lr": 1e-3},
-        "cifar100": {"optimizer": "adam", "lr": 1e-3},
+        **same_presets(optimizer="adam", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 0.01},
-        "clouds": {"optimizer": "adam", "lr": 1e-3, "draw": "sample"},  # ours: the paper gives none
+        "clouds": {"optimizer": "adam", "lr": 1e-3, "draw": "sample"},
     }
     source_prototypes: Tensor
     source_known: Tensor

@@ -32,7 +32,7 @@ from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency, entropy
 from ctta.core.networks import assign_finite, norm_parameters
-from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits
+from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -60,10 +60,9 @@ class ROID(Adapter):
     config_type = ROIDConfig
     config: ROIDConfig
     presets: ClassVar[Presets] = {
-        "cifar10": {"optimizer": "adam", "lr": 1e-3},
-        "cifar100": {"optimizer": "adam", "lr": 1e-3},
+        **same_presets(optimizer="adam", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
-        "clouds": {"optimizer": "adam", "lr": 1e-3, "draw": "sample"},  # ours: the paper gives none
+        "clouds": {"optimizer": "adam", "lr": 1e-3, "draw": "sample"},
     }
     needs_norm = True
     mean_probability: Tensor

@@ -36,8 +36,9 @@ from ctta.base.errors import ModelError
 from ctta.core.adapter import Adapter, Step, log
 from ctta.core.losses import entropy, masked_mean
 from ctta.core.networks import Normalized, interpolate, norm_parameters, overwrite
-from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits
+from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits, same_presets
 
+LAST_STAGES = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm")  # of ResNets, and of ViT-Base in timm
 NONE_YET = -1.0  # of the average; an entropy is never below 0
 
 
@@ -66,14 +67,8 @@ class SAR(Adapter):
     config_type = SARConfig
     config: SARConfig
     presets: ClassVar[Presets] = {
-        "cifar10": {"optimizer": "sgd", "lr": 1e-3},
-        "cifar100": {"optimizer": "sgd", "lr": 1e-3},
-        "imagenet": {
-            "optimizer": "sgd",
-            "lr": 2.5e-4,
-            "frozen": ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm"),
-        },
-        "clouds": {"optimizer": "sgd", "lr": 1e-3},  # ours: the paper has none
+        **same_presets(optimizer="sgd", lr=1e-3),
+        "imagenet": {"optimizer": "sgd", "lr": 2.5e-4, "frozen": LAST_STAGES},
     }
     needs_norm = True
     average: Tensor

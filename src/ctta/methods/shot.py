@@ -26,7 +26,7 @@ from ctta.base.config import setting
 from ctta.base.errors import ModelError
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import cross_entropy, entropy, masked_mean
-from ctta.core.settings import Features, Normalization, OptimizerSettings, Presets, Traits
+from ctta.core.settings import Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,8 @@ class SHOT(Adapter):
     config_type = SHOTConfig
     config: SHOTConfig
     presets: ClassVar[Presets] = {
-        "cifar10": {"optimizer": "sgd", "lr": 1e-3},
-        "cifar100": {"optimizer": "sgd", "lr": 1e-3},
+        **same_presets(optimizer="sgd", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
-        "clouds": {"optimizer": "sgd", "lr": 1e-3},  # ours: the paper has none
     }
 
     def build(self) -> None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import entropy
 from ctta.core.networks import norm_parameters
-from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits
+from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -36,10 +36,8 @@ class TENT(Adapter):
     config_type = TENTConfig
     config: TENTConfig
     presets: ClassVar[Presets] = {
-        "cifar10": {"optimizer": "adam", "lr": 1e-3},
-        "cifar100": {"optimizer": "adam", "lr": 1e-3},
+        **same_presets(optimizer="adam", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4},
-        "clouds": {"optimizer": "adam", "lr": 1e-3},  # ours: the paper gives none
     }
     needs_norm = True
 

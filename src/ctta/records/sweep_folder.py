@@ -53,9 +53,9 @@ class SweepFolder:
     def point(self, slug: str) -> RunFolder:
         return RunFolder(self.path / "points" / slug)
 
-    def begun(self) -> dict[str, RunFolder]:
+    def begun(self, head: Head) -> dict[str, RunFolder]:
         """The points that have a run folder."""
-        points = {slug: self.point(slug) for slug in self.head().points}
+        points = {slug: self.point(slug) for slug in head.points}
         return {slug: folder for slug, folder in points.items() if (folder.path / "run.json").is_file()}
 
 

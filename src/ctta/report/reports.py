@@ -89,8 +89,7 @@ class SweepReport:
     def load(cls, folder: SweepFolder) -> SweepReport:
         """Read the folders of all points, once."""
         head = folder.head()
-        found = {slug: folder.point(slug) for slug in head.points}
-        points = {slug: RunReport.load(one) for slug, one in found.items() if (one.path / "run.json").is_file()}
+        points = {slug: RunReport.load(point) for slug, point in folder.begun(head).items()}
         made = sweep.build(head, {slug: point.errors for slug, point in points.items()})
         averaged = bool(points) and set(head.axes) == set(head.over)
         pairs = [(point.results, point.errors) for point in points.values()]

@@ -14,20 +14,11 @@ from torch import Tensor
 
 from ctta.base.errors import InputError
 from ctta.base.randomness import Randomness
-from ctta.core.views.clouds import CloudViews
-from ctta.core.views.images import Draw, ImageViews, StrongViews, WeakViews
-
-__all__ = [
-    "CloudViews",
-    "Draw",
-    "ImageViews",
-    "StrongViews",
-    "ViewKind",
-    "Views",
-    "WeakViews",
-    "default_views",
-    "many_views",
-]
+from ctta.core.views.clouds import CloudViews as CloudViews
+from ctta.core.views.images import Draw as Draw
+from ctta.core.views.images import ImageViews as ImageViews
+from ctta.core.views.images import StrongViews as StrongViews
+from ctta.core.views.images import WeakViews as WeakViews
 
 ViewKind = Literal["full", "clean", "weak", "strong"]
 
