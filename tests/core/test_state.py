@@ -81,21 +81,21 @@ def spoiled(change):
     return state
 
 
-def moment(name, value):
-    return lambda state, extra, optimizer: optimizer["state"][0].update({name: value})
+def moment(name, make):
+    return lambda state, extra, optimizer: optimizer["state"][0].update({name: make()})
 
 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (moment("exp_avg", torch.zeros(1)), r"exp_avg of parameter 0 is torch.float32 \(1,\) instead of"),
-        (moment("exp_avg_sq", torch.zeros(10**6)), r"\(1000000,\) instead of"),
-        (moment("exp_avg", torch.full((8,), float("nan"))), "not finite"),
-        (moment("exp_avg_sq", torch.full((8,), -1.0)), "negative"),
-        (moment("exp_avg", torch.zeros(8).to_sparse()), "not a dense tensor"),
-        (moment("exp_avg", torch.zeros(8, dtype=torch.int64)), "torch.int64"),
-        (moment("exp_avg", None), "not a dense tensor"),
-        (moment("other", torch.zeros(8)), "other entries"),
+        (moment("exp_avg", lambda: torch.zeros(1)), r"exp_avg of parameter 0 is torch.float32 \(1,\) instead of"),
+        (moment("exp_avg_sq", lambda: torch.zeros(10**6)), r"\(1000000,\) instead of"),
+        (moment("exp_avg", lambda: torch.full((8,), float("nan"))), "not finite"),
+        (moment("exp_avg_sq", lambda: torch.full((8,), -1.0)), "negative"),
+        (moment("exp_avg", lambda: torch.zeros(8).to_sparse()), "not a dense tensor"),
+        (moment("exp_avg", lambda: torch.zeros(8, dtype=torch.int64)), "torch.int64"),
+        (moment("exp_avg", lambda: None), "not a dense tensor"),
+        (moment("other", lambda: torch.zeros(8)), "other entries"),
         (lambda state, extra, optimizer: optimizer["state"].clear(), "other parameters"),
         (lambda state, extra, optimizer: extra.update(optimizer=None), "missing or of other parameters"),
         (lambda state, extra, optimizer: extra.update(batches=-1), "negative"),
