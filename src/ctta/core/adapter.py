@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 import threading
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Step:
     samples: Mapping[str, Tensor] = field(default_factory=dict)  # (N,): confidence, selected ...
 
 
-class Adapter(MethodTools, ABC):
+class Adapter(MethodTools):
     """Wraps a classifier: `logits = adapter(x)` predicts, then adapts.
 
     Everything that changes over the stream lives in a submodule, a buffer or `self.optimizer`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
@@ -17,8 +18,8 @@ from ctta.core import optim
 SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches": int, "prepared": bool}
 
 
-class AdapterState(nn.Module):
-    """What `state_dict()` holds beside tensors: the settings, counters and the optimiser."""
+class AdapterState(nn.Module, ABC):
+    """What `state_dict()` holds besides tensors: the settings, counters and the optimiser."""
 
     name: ClassVar[str]  # of the method, in code and configurations
     config_type: ClassVar[type[Config]]
@@ -30,9 +31,9 @@ class AdapterState(nn.Module):
     optimizer: torch.optim.Optimizer | None
     settings_by_shape: bool  # whether the first batch, or a loaded state, decides on the settings
 
+    @abstractmethod
     def change_settings(self, preset: str, config: Config) -> None:
         """Take other settings, before anything has been learned."""
-        raise NotImplementedError
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
