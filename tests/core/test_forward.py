@@ -190,7 +190,7 @@ def test_a_model_that_views_behind_a_convolution():
     x = make_batch("image_bn", 8, 0)
     assert adapter(Viewing())(x).shape == (8, 5)
     assert adapter(Viewing(), views_per_pass=5)(x).shape == (8, 5)
-    with pytest.raises(ctta.ModelError, match=r"channels-last layout.*reshape\(\).*channels_last=False"):
+    with pytest.raises(ctta.ModelError, match=r"channels-last layout.*reshape\(\).*channels_last: false"):
         adapter(Viewing(), channels_last=True)(x)
 
 

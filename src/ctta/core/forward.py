@@ -90,7 +90,7 @@ class Forward:
             )
         layout = (
             " The network is in channels-last layout; if its code calls view() behind a convolution, use reshape() "
-            "there, or Execution(channels_last=False)."
+            "there, or set channels_last to false (execution: {channels_last: false} in an experiment)."
         )
         words = f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {error}"
         return ModelError(words + (layout if last else ""))
