@@ -9,3 +9,5 @@ import torch
 # The networks here are tiny: a second thread would wait longer than it works, above all on a shared machine.
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
+
+pytest_plugins = ["attempts"]
