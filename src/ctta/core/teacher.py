@@ -143,7 +143,7 @@ class MeanTeacher(Adapter):
         return mean.lerp(unaugmented, weight)
 
     def follow_student(self) -> None:
-        """Eq. 9 of the paper: the teacher moves towards the student. After a skipped step it stays."""
+        """Eq. 9 of the paper: the teacher moves towards the student."""
         self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
 
     def restore(self) -> None:
