@@ -19,13 +19,13 @@ STREAM = make_stream("image_bn")
 def test_only_what_has_changed_is_copied_again():
     still, moving, before = torch.ones(2), torch.ones(2), Before()
     before.keep([still, moving])
-    kept = [entry.value for entry in before._kept.values()]
+    kept = before.copies()
     moving.mul_(3)
     assert before.changed() == [moving]
     before.keep([still, moving])
     assert before.changed() == []
-    assert [entry.value.tolist() for entry in before._kept.values()] == [[1, 1], [3, 3]]
-    assert all(entry.value is old for entry, old in zip(before._kept.values(), kept, strict=True))
+    assert [value.tolist() for value in before.copies()] == [[1, 1], [3, 3]]
+    assert all(value is old for value, old in zip(before.copies(), kept, strict=True))
     moving.mul_(3)
     still.add_(1)
     before.restore()
@@ -37,7 +37,7 @@ def test_a_shared_value_is_never_written_to():
     source, own, before = torch.ones(2), torch.ones(2), Before()
     before.share([own], [source])
     before.keep([own])
-    assert next(iter(before._kept.values())).value is source
+    assert before.copies() == []
     own.fill_(5)
     before.restore()
     assert own.tolist() == [1, 1]

@@ -54,6 +54,10 @@ class Before:
             entry.version = entry.tensor._version
         self._kept = kept
 
+    def copies(self) -> list[Tensor]:
+        """The values that are kept as copies."""
+        return [entry.value for entry in self._kept.values() if not entry.shared]
+
     def changed(self) -> list[Tensor]:
         """The tensors that have changed since they were kept."""
         return [entry.tensor for entry in self._kept.values() if entry.changed]
