@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ctta.base.errors import StateError
-from ctta.base.fileio import make_folder, write_atomically
-from ctta.records.run_folder import RunFolder
+from ctta.base.fileio import make_folder, safe_name, write_atomically
+from ctta.base.schema import read_json
+from ctta.records.run_folder import HEAD_REMEDY, RunFolder
 
 SHORT = 32  # letters of a value that a table shows; longer ones go by their number on the axis
 
@@ -36,27 +37,32 @@ class SweepFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
+    @staticmethod
+    def home(path: Path) -> Path:
+        """The folder itself, or that of the sweep whose point it is: one lock serves all points."""
+        sweep = path.absolute().parent.parent
+        return sweep if path.absolute().parent.name == "points" and SweepFolder(sweep).is_one() else path
+
     def is_one(self) -> bool:
-        return (self.path / "sweep.json").is_file()
+        return (self.path / "sweep.json").exists()
 
     def write(self, head: Head) -> None:
         """Write the head; a grid that has grown keeps the points that are there."""
-        if (self.path / "run.json").is_file():
+        if RunFolder(self.path).begun():
             raise StateError(f"{self.path} holds a single run, and a sweep has a folder for each. Give another --out.")
         make_folder(self.path)
         write_atomically(self.path / "sweep.json", json.dumps(asdict(head), indent=1).encode())
 
     def head(self) -> Head:
-        data = json.loads((self.path / "sweep.json").read_text())
-        return Head(**{**data, "over": tuple(data["over"])})
+        return read_json(self.path / "sweep.json", Head, HEAD_REMEDY)
 
     def point(self, slug: str) -> RunFolder:
-        return RunFolder(self.path / "points" / slug)
+        return RunFolder(self.path / "points" / safe_name(slug))
 
     def begun(self, head: Head) -> dict[str, RunFolder]:
         """The points that have a run folder."""
         points = {slug: self.point(slug) for slug in head.points}
-        return {slug: folder for slug, folder in points.items() if (folder.path / "run.json").is_file()}
+        return {slug: folder for slug, folder in points.items() if folder.begun()}
 
 
 def text(value: Any) -> str:
