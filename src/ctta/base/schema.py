@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Required, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
+from typing import Annotated, Any, TypeVar, Union, cast, get_args, get_origin, get_type_hints, is_typeddict
 
 from ctta.base.errors import StateError
 
@@ -73,8 +73,6 @@ def _fitted(value: Any, kind: Any, where: str) -> Any:
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any:
         return value
-    if origin is Required:
-        return _fitted(value, arguments[0], where)
     if origin in (types.UnionType, Union):
         if value is None and types.NoneType in arguments:
             return None

@@ -28,20 +28,20 @@ import io
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, Required, TypedDict
+from typing import Annotated, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ctta.base.errors import StateError
+from ctta.base.errors import ConfigError, StateError
 from ctta.base.fileio import make_folder, safe_name, write_atomically
 from ctta.base.schema import Natural, Positive, parse_json, read_json
 
 BINS = 15  # equal-width confidence bins for calibration
 HEAD_REMEDY = "Restore it from a copy, or remove the folder and run again."
-MARK_REMEDY = "Remove the file: `ctta run` computes this method run again."
+MARK_REMEDY = "It counts for nothing."
 
 
 Unknown = Annotated[int, -1]  # a number, or -1 if it is not known
@@ -104,6 +104,17 @@ class WrittenRecords:
         return WrittenRecords(self.records[:count], self.lines[:count], problem)
 
 
+class TraitsHead(TypedDict, total=False):
+    """What a method needs and costs."""
+
+    learns: str
+    forwards: tuple[float, float]
+    backwards: tuple[float, float]
+    answers: str
+    source: str
+    boundaries: bool
+
+
 @dataclass(frozen=True)
 class Cell:
     """One method with one seed and one configuration."""
@@ -114,7 +125,7 @@ class Cell:
     seed: int
     preset: str
     config: Mapping[str, Any]
-    traits: Mapping[str, Any] = field(default_factory=dict)  # what the method needs and costs; empty in old folders
+    traits: Annotated[Mapping[str, Any], TraitsHead] = field(default_factory=dict)  # empty in old folders
 
 
 class ExperimentHead(TypedDict, total=False):
@@ -122,15 +133,19 @@ class ExperimentHead(TypedDict, total=False):
 
     model: Mapping[str, Any] | None
     execution: Mapping[str, Any] | None
+    methods: Sequence[Any] | None
     paper: str | None
     baseline: str | None
 
 
-class StreamHead(TypedDict, total=False):
+class _Domains(TypedDict):
+    domains: tuple[tuple[str, int], ...]
+
+
+class StreamHead(_Domains, total=False):
     """What is read from a stored stream; there is more in it."""
 
     dataset: str
-    domains: Required[tuple[tuple[str, int], ...]]
     images: Positive | None  # None if domains differ in size
     samples: str
     batch: Positive | None
@@ -167,6 +182,12 @@ class Done:
     valid: bool = True
     problems: tuple[str, ...] = ()
     records_sha256: str = ""  # of the records file; empty in old folders
+    own_sha256: str = ""  # of all other fields, as the file has them; empty in old folders
+
+    def signed(self) -> Done:
+        """The same with its own checksum."""
+        unsigned = replace(self, own_sha256="")
+        return replace(self, own_sha256=hashlib.sha256(json.dumps(asdict(unsigned)).encode()).hexdigest())
 
     def misfit(self, content: bytes, path: Path) -> str:
         """Why the records file, of this content, is not the one that was marked; empty if it is."""
@@ -220,6 +241,17 @@ def parse_records(content: bytes, path: Path, domains: int | None = None) -> Wri
     return WrittenRecords(tuple(records), tuple(lines))
 
 
+def check_names(path: Path, names: Sequence[str]) -> None:
+    """Check that the names in a head can be those of files in its folder, each its own."""
+    try:
+        for name in names:
+            safe_name(name)
+    except ConfigError as error:
+        raise StateError(f"{path} is damaged: {error} {HEAD_REMEDY}") from error
+    if len(set(names)) < len(names):
+        raise StateError(f"{path} is damaged: two method runs have one name. {HEAD_REMEDY}")
+
+
 def problems_of(records: Iterable[Record]) -> tuple[str, ...]:
     """Why the numbers of a method run are not to be trusted, as far as its records say."""
     found = [(record.step, names) for record in records if (names := record.not_finite())]
@@ -244,9 +276,9 @@ class RunFolder:
         if not path.exists():
             raise StateError(f"{self.path} is not a run folder: it has no run.json. Give the folder that a run wrote.")
         run = read_json(path, Run, HEAD_REMEDY)
-        names = [safe_name(cell.cell) for cell in run.cells]
-        if len(set(names)) < len(names):
-            raise StateError(f"{path} is damaged: two method runs have one name. {HEAD_REMEDY}")
+        check_names(path, [cell.cell for cell in run.cells])
+        if not run.stream["domains"]:
+            raise StateError(f"{path} is damaged: its stream has no domains. {HEAD_REMEDY}")
         return run
 
     def begun(self) -> bool:
@@ -291,18 +323,22 @@ class RunFolder:
         if not path.exists():
             return None
         try:
-            with np.load(path) as stored:
+            with np.load(io.BytesIO(path.read_bytes())) as stored:
                 return Samples(**stored)
         except Exception as error:  # a damaged archive fails in as many ways as it has layers
-            raise StateError(f"{path} is damaged: {error!r}. Remove it; the numbers do not need it.") from error
+            name = type(error).__name__
+            raise StateError(f"{path} is damaged ({name}). Remove it; the numbers do not need it.") from error
 
     def write_done(self, cell: str, done: Done) -> None:
-        write_atomically(self.done_path(cell), json.dumps(asdict(done)).encode())
+        write_atomically(self.done_path(cell), json.dumps(asdict(done.signed())).encode())
 
     def done(self, cell: str) -> Done | None:
         """The mark as it is written; `complete` compares it with the records."""
         path = self.done_path(cell)
-        return read_json(path, Done, MARK_REMEDY) if path.exists() else None
+        done = read_json(path, Done, MARK_REMEDY) if path.exists() else None
+        if done is not None and done.own_sha256 and done != done.signed():
+            raise StateError(f"{path} is damaged: its checksum does not match. {MARK_REMEDY}")
+        return done and replace(done, own_sha256="")
 
     def complete(self, cell: str) -> Done | None:
         """The mark of a method run that is complete; one that does not fit its records is an error."""

@@ -15,7 +15,7 @@ from typing import Any
 from ctta.base.errors import StateError
 from ctta.base.fileio import make_folder, safe_name, write_atomically
 from ctta.base.schema import read_json
-from ctta.records.run_folder import HEAD_REMEDY, RunFolder
+from ctta.records.run_folder import HEAD_REMEDY, RunFolder, check_names
 
 SHORT = 32  # letters of a value that a table shows; longer ones go by their number on the axis
 
@@ -54,7 +54,15 @@ class SweepFolder:
         write_atomically(self.path / "sweep.json", json.dumps(asdict(head), indent=1).encode())
 
     def head(self) -> Head:
-        return read_json(self.path / "sweep.json", Head, HEAD_REMEDY)
+        head = read_json(self.path / "sweep.json", Head, HEAD_REMEDY)
+        check_names(self.path / "sweep.json", list(head.points))
+        known = {axis: [text(value) for value in values] for axis, values in head.axes.items()}
+        for slug, at in head.points.items():
+            if known.keys() != at.keys() or any(text(value) not in known[axis] for axis, value in at.items()):
+                raise StateError(f"{self.path / 'sweep.json'} is damaged: {slug} is not on its axes. {HEAD_REMEDY}")
+        if unknown := [axis for axis in head.over if axis not in known]:
+            raise StateError(f"{self.path / 'sweep.json'} is damaged: {unknown[0]!r} is no axis. {HEAD_REMEDY}")
+        return head
 
     def point(self, slug: str) -> RunFolder:
         return RunFolder(self.path / "points" / safe_name(slug))

@@ -13,7 +13,7 @@ import math
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 from ctta.base.errors import StateError
@@ -176,4 +176,5 @@ def write_method_run(
         records_sha256=digest.hexdigest(),
     )
     folder.write_done(cell, done)
-    folder.checkpoint_path(cell).unlink(missing_ok=True)
+    with suppress(OSError):  # nobody needs it any more
+        folder.checkpoint_path(cell).unlink()

@@ -15,6 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -98,7 +99,8 @@ def _train(settings: TrainingSettings, out: Path, force: bool, checkpoint_second
             saved = time.monotonic()
         yield progress
     write_atomically(out, safetensors.torch.save(learner.weights(), learner.metadata()))
-    checkpoint.unlink(missing_ok=True)
+    with suppress(OSError):  # nobody needs it any more
+        checkpoint.unlink()
 
 
 def _resumed(settings: TrainingSettings, checkpoint: Path) -> Learner:
