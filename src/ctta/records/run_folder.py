@@ -30,7 +30,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from numpy.typing import NDArray
 from ctta.base.errors import ConfigError, StateError
 from ctta.base.fileio import make_folder, safe_name, write_atomically
 from ctta.base.schema import Natural, Positive, parse_json, read_json
+from ctta.records.heads import ExperimentHead, StreamHead, TraitsHead
 
 BINS = 15  # equal-width confidence bins for calibration
 HEAD_REMEDY = "Restore it from a copy, or remove the folder and run again."
@@ -104,17 +105,6 @@ class WrittenRecords:
         return WrittenRecords(self.records[:count], self.lines[:count], problem)
 
 
-class TraitsHead(TypedDict, total=False):
-    """What a method needs and costs."""
-
-    learns: str
-    forwards: tuple[float, float]
-    backwards: tuple[float, float]
-    answers: str
-    source: str
-    boundaries: bool
-
-
 @dataclass(frozen=True)
 class Cell:
     """One method with one seed and one configuration."""
@@ -126,34 +116,6 @@ class Cell:
     preset: str
     config: Mapping[str, Any]
     traits: Annotated[Mapping[str, Any], TraitsHead] = field(default_factory=dict)  # empty in old folders
-
-
-class ExperimentHead(TypedDict, total=False):
-    """What is read from a stored experiment; there is more in it."""
-
-    model: Mapping[str, Any] | None
-    execution: Mapping[str, Any] | None
-    methods: Sequence[Any] | None
-    paper: str | None
-    baseline: str | None
-
-
-class _Domains(TypedDict):
-    domains: tuple[tuple[str, int], ...]
-
-
-class StreamHead(_Domains, total=False):
-    """What is read from a stored stream; there is more in it."""
-
-    dataset: str
-    images: Positive | None  # None if domains differ in size
-    samples: str
-    batch: Positive | None
-    boundaries: str
-    protocol: Mapping[str, Any] | None  # kind and settings
-    classes: Sequence[str] | None
-    files: Mapping[str, str] | None  # hashes
-    source_check: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ctta.base.errors import StateError
-from ctta.records.run_folder import TraitsHead
+from ctta.records.heads import TraitsHead
 from ctta.records.sweep_folder import text
 from ctta.report.metrics import Value, selection
 from ctta.report.page import charts, figures, pictures
