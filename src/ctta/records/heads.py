@@ -1,4 +1,4 @@
-"""What is read from the mappings in the head of a run folder, and of which kinds it must be; there may be more in them."""
+"""What is read from the mappings in the head of a run folder, and of which kinds it must be."""
 
 from __future__ import annotations
 
