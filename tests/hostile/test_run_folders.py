@@ -198,6 +198,23 @@ def test_a_record_that_changed_while_nobody_looked(tmp_path, whole, half, attemp
     compared(whole, folder)
 
 
+def test_a_record_of_a_complete_run_that_changed(tmp_path, whole, attempt, words):
+    """Its line is a good one, and their number is right: only the checksum tells."""
+    folder = RunFolder(damage.copy(whole, tmp_path / "run"))
+    path = folder.records_path("tent-s0")
+    first, *rest = path.read_text().splitlines(keepends=True)
+    document = json.loads(first)
+    path.write_text(json.dumps(document | {"wrong": document["wrong"] - 1}) + "\n" + "".join(rest))
+    attempt("damaged run folders that are reported")
+    results = Results.load(folder)
+    assert [one.done is None for one in results.method_runs] == [False, True]
+    assert f"{path} has changed since it was complete" in results.run.notes[-1]
+    attempt("damaged run folders that are run again")
+    list(execute(experiments.make(SPEC), folder))
+    assert "has changed since it was complete" in words()
+    compared(whole, folder)
+
+
 def test_records_without_their_head_are_not_adopted(tmp_path, whole, attempt):
     folder = RunFolder(damage.copy(whole, tmp_path / "run"))
     (folder.path / "run.json").unlink()
