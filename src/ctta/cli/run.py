@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.fileio import safe_name
 from ctta.cli import report
 from ctta.cli.options import TRACKER, AsJson, Every, Out, Quiet, Set
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
@@ -48,10 +49,10 @@ def command(
     what: Experiment | Sweep
     if "grid" in values:
         what = sweep.make(values, experiment.stem, typed())
-        path = out or Path("runs") / what.head.name
+        path = out or Path("runs") / safe_name(what.head.name)
     else:
         what = experiments.make(values, name=experiment.stem)
-        path = out or Path("runs") / what.name
+        path = out or Path("runs") / safe_name(what.name)
     tracking = [Tracking(folder, track, partial(say, error=True)) for _, folder in run_folders(what, path)]
 
     def stop() -> str:

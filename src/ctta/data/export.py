@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, InputError, nearest
 from ctta.base.fileio import fingerprint, reading, some, write_atomically
+from ctta.base.lock import locked
 from ctta.data.clean import CleanImages, read_clean_images
 from ctta.data.corruptions.constants import GROUPS, NAMES, PRESETS, preset_for
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
@@ -134,10 +135,11 @@ class Export(ABC):
         if chunk < 1:
             raise ConfigError(f"`chunk` must be at least 1. Got {chunk!r} instead.")
         done = 0
-        for corruption in self.corruptions:
-            for severity, images in self.write(corruption, chunk):
-                done += images
-                yield ExportProgress(done, corruption, severity)
+        with locked(self.out / ".progress"):
+            for corruption in self.corruptions:
+                for severity, images in self.write(corruption, chunk):
+                    done += images
+                    yield ExportProgress(done, corruption, severity)
 
     def make(self, corruption: str, severity: int, rows: range) -> Images:
         """Return these images, corrupted."""

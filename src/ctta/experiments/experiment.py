@@ -15,7 +15,7 @@ from typing import Any
 
 from ctta.base.config import section
 from ctta.base.errors import ConfigError, nearest
-from ctta.base.fileio import hashed
+from ctta.base.fileio import hashed, short_name
 from ctta.core.execution import FAST, Execution
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import problems as data_problems
@@ -260,4 +260,4 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
 
 def _slug(name: str) -> str:
     kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower())
-    return "-".join(part for part in kept.split("-") if part)
+    return short_name("-".join(part for part in kept.split("-") if part))

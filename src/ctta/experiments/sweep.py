@@ -16,7 +16,7 @@ from itertools import product
 from typing import Any
 
 from ctta.base.errors import ConfigError, nearest
-from ctta.base.fileio import hashed
+from ctta.base.fileio import hashed, short_name
 from ctta.experiments import experiment as experiments
 from ctta.experiments.experiment import Draft, Experiment
 from ctta.experiments.sections import put, without_effect
@@ -65,7 +65,7 @@ def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> 
     for chosen in product(*axes.values()):
         at = dict(zip(axes, chosen, strict=True))
         title = ", ".join(f"{titles[key]} {shown(axes[key], value)}" for key, value in at.items())
-        slug = "_".join(f"{titles[key]}-{_word(value)}" for key, value in at.items())
+        slug = short_name("_".join(f"{titles[key]}-{_word(value)}" for key, value in at.items()))
         point = {**base, "name": f"{named}: {title}"}
         for key in sorted(at, key=lambda key: "." in key):  # whole sections first, then fields in them
             single = key in LISTS and not isinstance(at[key], list)
