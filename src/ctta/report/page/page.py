@@ -10,6 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ctta.base.text import harmless
 from ctta.records.sweep_folder import text
 from ctta.report.metrics import Value, selection
 from ctta.report.page import charts, figures, pictures
@@ -74,6 +75,7 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
         loader=PackageLoader("ctta.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: harmless(value) if type(value) is str else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
