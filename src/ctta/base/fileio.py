@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ctta.base.errors import ConfigError, CttaError, InputError
-from ctta.base.text import failure
+from ctta.base.text import quoted
 
 
 @contextmanager
@@ -25,7 +25,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         if found := impostor(path):
             raise InputError(f"{path} is {found}, not {expected}. Download it again, the file itself.") from error
         raise InputError(
-            f"{path} cannot be read as {expected} ({failure(error)}). It may be truncated: replace it or move it away."
+            f"{path} cannot be read as {expected} ({quoted(error)}). It may be truncated: replace it or move it away."
         ) from error
 
 

@@ -13,6 +13,8 @@ from ctta.base.limits import VALUE_LETTERS
 from ctta.base.text import quoted, shorten
 from ctta.methods import METHODS
 
+WITHOUT_FIELDS = ("methods", "seeds", "name", "notes", "paper", "baseline", "average_over")
+
 
 def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read the sections of a YAML file and apply the overrides."""
@@ -56,11 +58,11 @@ def default_methods(values: Mapping[str, Any]) -> list[str]:
 def without_effect(key: str, points: Sequence[Mapping[str, Any]]) -> str:
     """Report that a setting changes nothing: its section has no fields, or no method here has it; empty if one has."""
     section, dot, name = key.partition(".")
-    if section != "method":
-        if not dot or any(isinstance(point.get(section), Mapping) for point in points):
-            return ""
+    if dot and section in WITHOUT_FIELDS:
         hint = f"Write method.{name} for all methods, or" if section == "methods" else "Correct the name, or"
-        return f"{quoted(section)} is no section with fields. {hint} give the whole of it: {section}=VALUE."
+        return f"{quoted(section)} has no fields. {hint} give the whole of it: {section}=VALUE."
+    if section != "method":
+        return ""
     listed = [point.get("methods") for point in points]
     used = {_method_name(entry) for entries in listed if isinstance(entries, list) for entry in entries}
     kinds = [kind for method, kind in METHODS.items() if method in used]
