@@ -89,7 +89,7 @@ class Config:
         for field in dataclasses.fields(cls):
             if field.metadata.get("was") == name:
                 return f"The field {quoted(name)} of {cls.__name__} is now called {quoted(field.name)}."
-        return f"{cls.__name__} has no field {quoted(name)}. {nearest(str(name), cls.fields())}"
+        return f"{cls.__name__} has no field {quoted(name)}. {nearest(name, cls.fields())}"
 
     def _problem(self, name: str, annotation: Any) -> str | None:
         field = next(field for field in dataclasses.fields(self) if field.name == name)

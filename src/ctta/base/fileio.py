@@ -43,6 +43,14 @@ def impostor(path: Path) -> str:
     return "a git-lfs pointer" if text.startswith(b"version https://git-lfs") else ""
 
 
+def home(path: str | Path) -> Path:
+    """The path with ~ replaced by the folder of the user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{path} cannot be found: there is no such user. Write the path without ~.") from error
+
+
 def make_folder(path: Path) -> None:
     """The folder and those above it; an error says why there cannot be one."""
     try:

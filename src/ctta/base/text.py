@@ -18,9 +18,7 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     spaced = "".join(" " if letter in SPACES else letter for letter in text)
-    return "".join(
-        letter for letter in spaced if letter in KEPT or unicodedata.category(letter) not in ("Cc", "Cf", "Cs")
-    )
+    return "".join(letter for letter in spaced if letter in KEPT or unicodedata.category(letter)[0] != "C")
 
 
 def harmless(text: str) -> str:

@@ -12,6 +12,7 @@ from typing import Literal
 
 from ctta.base.config import Config, setting
 from ctta.base.errors import InputError, nearest
+from ctta.base.fileio import home
 from ctta.base.limits import PIXELS
 from ctta.base.text import quoted
 from ctta.data.corruptions.constants import GROUPS
@@ -72,7 +73,7 @@ class Data(Config):
     @property
     def folder(self) -> Path:
         """The path; `problems` reports if there is none."""
-        return Path(self.path or "").expanduser()
+        return home(self.path or "")
 
 
 @dataclass(frozen=True)

@@ -148,12 +148,12 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
         problems += [f"name: {problem}" for problem in name_problems(values["name"], folder=True)]
     paper = values.get("paper")
     if paper is not None and paper not in tuple(TABLES):
-        problems.append(f"paper: There is no table {quoted(paper)}. {nearest(str(paper), TABLES)}")
+        problems.append(f"paper: There is no table {quoted(paper)}. {nearest(paper, TABLES)}")
     measure = section(Measure, "measure", values.get("measure", {}), problems) or Measure()
     problems += [f"measure: {problem}" for problem in measure.problems(data)] if data is not None else []
     baseline, rows = values.get("baseline"), [method.name for method in methods]
     if baseline is not None and baseline not in rows:
-        hint = nearest(str(baseline), rows)
+        hint = nearest(baseline, rows)
         problems.append(f"baseline must be the name of a row; there is no row {quoted(baseline)}. {hint}")
     made = Experiment(
         name=str(values.get("name", name)),
@@ -200,7 +200,7 @@ def _is_note(note: Any) -> bool:
 def _unknown_sections(values: Mapping[str, Any]) -> list[str]:
     known = [*(part.name for part in fields(Experiment)), "grid", "average_over"]
     problems = [
-        f"There is no section {quoted(key)}. {RENAMED.get(key) or nearest(str(key), known)}"
+        f"There is no section {quoted(key)}. {RENAMED.get(key) or nearest(key, known)}"
         for key in values
         if key not in known
     ]
@@ -218,7 +218,7 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
         missing = (
             f"protocol must be a mapping with a kind and its fields: protocol: {{kind: gradual}}. Got {quoted(values)}."
         )
-        unknown = f"protocol: There is no kind {quoted(kind)}. {nearest(str(kind), KINDS)}"
+        unknown = f"protocol: There is no kind {quoted(kind)}. {nearest(kind, KINDS)}"
         problems.append(missing if kind is None else unknown)
         return PLAIN
     protocol: Protocol = section(KINDS[kind], "protocol", values, problems) or PLAIN

@@ -61,8 +61,8 @@ def draft(values: Mapping[str, Any], name: str = "sweep", command: str = "") -> 
     if not isinstance(average_over, list):
         problems.append(f"average_over must be a list of axes of the grid. Got {quoted(average_over)}.")
         average_over = []
-    unknown = [key for key in average_over if key not in axes]
-    problems += [f"average_over: no axis is called {quoted(key)}. {nearest(str(key), axes)}" for key in unknown]
+    unknown = [key for key in average_over if key not in list(axes)]
+    problems += [f"average_over: no axis is called {quoted(key)}. {nearest(key, axes)}" for key in unknown]
     base = {key: value for key, value in values.items() if key not in ("grid", "average_over")}
     if "name" in base:
         problems += [f"name: {problem}" for problem in experiments.name_problems(base["name"], folder=True)]

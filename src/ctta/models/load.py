@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 import ctta.models  # for the table, which is read when a function is called
 from ctta.base.errors import ConfigError, ModelError, nearest
+from ctta.base.fileio import home
 from ctta.base.text import failure, quoted
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
@@ -132,7 +133,7 @@ def _module(name: str) -> ModuleType:
     """Import a module by its name, or by its file."""
     if not name.endswith(".py"):
         return importlib.import_module(name)
-    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", Path(name).expanduser())
+    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", home(name))
     if found is None or found.loader is None:
         raise ImportError(f"{name} is no Python file")
     module = importlib.util.module_from_spec(found)

@@ -115,9 +115,7 @@ class TrainingSettings:
 
 def make(values: Mapping[str, Any]) -> TrainingSettings:
     """Check plain data; all mistakes are reported together. Data are clean unless a section names other domains."""
-    problems = [
-        f"There is no section {quoted(key)}. {nearest(str(key), SECTIONS)}" for key in values if key not in SECTIONS
-    ]
+    problems = [f"There is no section {quoted(key)}. {nearest(key, SECTIONS)}" for key in values if key not in SECTIONS]
     network = section(Network, "model", values.get("model", {}), problems)
     recipe = section(Recipe, "train", values.get("train", {}), problems)
     data = _data("data", values.get("data", {}), problems)

@@ -29,7 +29,7 @@ THREADS = 4
 def check_domain(name: str, names: Collection[str], severity: int, seed: int) -> None:
     """Raise an error for a corruption, a severity or a seed that does not exist."""
     if not isinstance(name, str) or name not in names:
-        raise ConfigError(f"No corruption is called {quoted(name)}. {nearest(str(name), names)}")
+        raise ConfigError(f"No corruption is called {quoted(name)}. {nearest(name, names)}")
     if not _is_integer(severity) or severity not in SEVERITIES:
         raise ConfigError(f"The severity must be one of 1, 2, 3, 4, 5. Got {quoted(severity)} instead.")
     if not _is_integer(seed) or seed < 0:

@@ -80,7 +80,7 @@ def corrupt(
 def _check(images: Images, preset: str) -> None:
     """Refuse what cannot be corrupted, with the remedy."""
     if preset not in PRESETS:
-        raise ConfigError(f"No preset of constants is called {quoted(preset)}. {nearest(str(preset), PRESETS)}")
+        raise ConfigError(f"No preset of constants is called {quoted(preset)}. {nearest(preset, PRESETS)}")
     if not isinstance(images, np.ndarray):
         kind = type(images).__name__
         raise InputError(f"Images must be a NumPy array of uint8 (N, H, W, 3). Got {kind} instead: convert it first.")

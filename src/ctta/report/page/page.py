@@ -75,7 +75,7 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
         loader=PackageLoader("ctta.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
-        finalize=lambda value: harmless(value) if type(value) is str else value,
+        finalize=lambda value: type(value)(harmless(value)) if isinstance(value, str) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
