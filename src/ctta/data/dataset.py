@@ -132,6 +132,10 @@ class DataSet:
         for name in SPECIAL:
             if getattr(data, name) is not None and name not in self.uses:
                 found.append(f"The data set {quoted(data.dataset)} does not use {quoted(name)}. Remove it.")
+        corrupts = {"cache": self.holds == "clean", "constants": self.holds == "clean" and self.samples == "images"}
+        for name, used in corrupts.items():
+            if getattr(data, name) is not None and not used:
+                found.append(f"{self.title} is not corrupted with {quoted(name)}. Remove it.")
         if data.size is not None and data.preprocessing is not None:
             found.append("size and preprocessing exclude each other: give one of them.")
         return found

@@ -10,7 +10,7 @@ from typing import Any
 from ctta.base import plain_yaml
 from ctta.base.errors import ConfigError, nearest
 from ctta.base.limits import VALUE_LETTERS
-from ctta.base.text import quoted, shorten
+from ctta.base.text import one_line, quoted, shorten
 from ctta.methods import METHODS
 
 WITHOUT_FIELDS = ("methods", "seeds", "name", "notes", "paper", "baseline", "average_over")
@@ -30,9 +30,9 @@ def override(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
         key, equals, value = text.partition("=")
         if not equals or not all(key.split(".")):
             raise ConfigError(f"An override reads section.field=value. Got {quoted(text)}.")
-        values = put(values, key, plain_yaml.parse(value, f"--set {shorten(key, VALUE_LETTERS)}"))
+        values = put(values, key, plain_yaml.parse(value, f"--set {shorten(one_line(key), VALUE_LETTERS)}"))
         if problem := without_effect(key, [values]):
-            raise ConfigError(f"--set {shorten(text, VALUE_LETTERS)}: {problem}")
+            raise ConfigError(f"--set {shorten(one_line(text), VALUE_LETTERS)}: {problem}")
     return values
 
 
