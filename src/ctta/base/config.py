@@ -100,8 +100,7 @@ class Config:
         former = field.metadata.get("renamed", {})
         if isinstance(value, str) and value in former:
             return f"{problem} {quoted(value)} is now called {quoted(former[value])}."
-        plain = f" A text has one line of 1 to {TEXT_LETTERS:,} letters." if _accepts_text(annotation, value) else ""
-        return f"{problem} Got {quoted(value)} instead.{plain}"
+        return f"{problem} Got {quoted(value)} instead.{_limit(value, annotation)}"
 
 
 def _sentence(field: dataclasses.Field[Any]) -> str:
@@ -147,10 +146,14 @@ def _fits(value: Any, annotation: Any) -> bool:
     return isinstance(value, annotation)
 
 
-def _accepts_text(annotation: Any, value: Any) -> bool:
-    """Whether some text would do, and this one does not."""
+def _limit(value: Any, annotation: Any) -> str:
+    """The limit that a value of an accepted kind is beyond; empty if it is of another kind."""
     kinds = (annotation, *typing.get_args(annotation))
-    return str in kinds and isinstance(value, str)
+    if str in kinds and isinstance(value, str):
+        return f" A text has one line of 1 to {TEXT_LETTERS:,} letters."
+    if int in kinds and isinstance(value, int) and abs(value) > WHOLE_NUMBER:
+        return f" A whole number is at most {WHOLE_NUMBER}."
+    return ""
 
 
 def _in_range(value: Any, metadata: Mapping[str, Any]) -> bool:
