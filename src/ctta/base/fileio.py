@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ctta.base.errors import ConfigError, CttaError, InputError, StateError
+from ctta.base.limits import NAME_BYTES
+from ctta.base.text import quoted
 
 TEMPORARY = r"\..*\.(\d+)-[0-9a-f]+\.tmp"  # names of files that are being written, with the number of the process
-LONGEST = 120  # bytes of a file name, so that there is room for endings
 RESERVED = {"con", "prn", "aux", "nul", *(f"{name}{i}" for name in ("com", "lpt") for i in range(1, 10))}  # Windows
 SEAL = b"ctta sha256 "
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -32,7 +33,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         if found := impostor(path):
             raise InputError(f"{path} is {found}, not {expected}. Download it again, the file itself.") from error
         raise InputError(
-            f"{path} cannot be read as {expected} ({error!r}). It may be truncated: replace it or move it away."
+            f"{path} cannot be read as {expected} ({quoted(error)}). It may be truncated: replace it or move it away."
         ) from error
 
 
@@ -48,6 +49,14 @@ def impostor(path: Path) -> str:
     if text.startswith((b"<!doctype", b"<html", b"<?xml")):
         return "a web page"
     return "a git-lfs pointer" if text.startswith(b"version https://git-lfs") else ""
+
+
+def home(path: str | Path) -> Path:
+    """The path with ~ replaced by the folder of the user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{path} cannot be found: there is no such user. Write the path without ~.") from error
 
 
 def make_folder(path: Path) -> None:
@@ -75,7 +84,7 @@ def writing(path: Path) -> Iterator[None]:
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Replace a file as a whole, so that it is the old one or the new one; `durable` waits until it is on the disk."""
     make_folder(path.parent)
-    temporary = path.with_name(f".{path.name[:LONGEST]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    temporary = path.with_name(f".{path.name[:NAME_BYTES]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
     with writing(path):
         try:
             with temporary.open("xb") as file:
@@ -137,19 +146,18 @@ def safe_name(name: str) -> str:
         problem = "it is empty, only dots, or begins or ends with a space"
     elif any(letter in "/\\" or not letter.isprintable() for letter in name):
         problem = "it has a slash, a line break or a letter that cannot be shown"
-    elif len(name.encode()) > LONGEST:
-        problem = f"it is longer than {LONGEST} bytes"
+    elif len(name.encode()) > NAME_BYTES:
+        problem = f"it is longer than {NAME_BYTES} bytes"
     elif name.partition(".")[0].lower() in RESERVED:
         problem = "some systems reserve it"
     if problem:
-        shown = repr(name if len(name) <= LONGEST else f"{name[:LONGEST]}...")
-        raise ConfigError(f"{shown} cannot be the name of a file or folder: {problem}. Choose another name.")
+        raise ConfigError(f"{quoted(name)} cannot be the name of a file or folder: {problem}. Choose another name.")
     return name
 
 
 def short_name(name: str) -> str:
     """The name itself, or if it is too long for a file, its beginning and a hash of all of it."""
-    most, encoded = LONGEST - 30, name.encode()  # a seed is added to it
+    most, encoded = NAME_BYTES - 30, name.encode()  # a seed is added to it
     return name if len(encoded) <= most else f"{encoded[: most - 9].decode(errors='ignore')}-{hashed(name)[:8]}"
 
 

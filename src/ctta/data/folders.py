@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import reading, some
+from ctta.base.fileio import home, reading, some
 from ctta.data.dataset import Data
 from ctta.data.pictures import PICTURES, files_below
 from ctta.data.stream import Labels
@@ -47,7 +47,7 @@ def class_folders(root: Path) -> list[str]:
 def chosen(data: Data, available: Sequence[str]) -> tuple[str, ...]:
     """Return the pictures to use, in order."""
     if data.list is not None:
-        path = Path(data.list).expanduser()
+        path = home(data.list)
         with reading(path, "a list of pictures"):
             names = path.read_text().split("\n")
         names = [name.strip() for name in names if name.strip()]

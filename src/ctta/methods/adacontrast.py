@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
+from ctta.base.limits import VECTORS
 from ctta.base.randomness import Randomness
 from ctta.core import statistics
 from ctta.core.adapter import Adapter, Step
@@ -43,7 +44,9 @@ class AdaContrastConfig(Augmentation, Features, OptimizerSettings):
         "sample", "One random augmentation for the whole batch, or one per sample."
     )
     ema: float = setting(0.999, "Decay of the key model's moving average.", symbol="m", low=0.0, high=1.0)
-    queue: int = setting(16384, "Samples that memory and queue hold; both take features as wide as the model's.", low=1)
+    queue: int = setting(
+        16384, "Samples that memory and queue hold; both take features as wide as the model's.", low=1, high=VECTORS
+    )
     neighbours: int = setting(10, "Neighbours that refine a label.", symbol="N", low=1)
     refine_after: int = setting(1024, "Samples that must be in the memory before neighbours count.", low=0)
     temperature: float = setting(

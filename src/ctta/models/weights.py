@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import impostor
+from ctta.base.fileio import home, impostor
 
 PREFIXES = ("module.", "model.", "backbone.", "net.", "network.", "_orig_mod.")
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network")
@@ -51,7 +51,7 @@ METADATA += [
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """Read the tensors in a file that safetensors or `torch.save` wrote; anything else is an error with a remedy."""
-    path = Path(path).expanduser()
+    path = home(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}. Give the path of the weights; nothing is downloaded.")
     with path.open("rb") as file:
@@ -67,7 +67,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Read what `ctta train` wrote besides the weights; empty for every other file."""
     try:
-        with safe_open(Path(path).expanduser(), "pt") as file:
+        with safe_open(home(path), "pt") as file:
             return file.metadata() or {}
     except (SafetensorError, OSError):
         return {}
@@ -81,7 +81,7 @@ def trained_classes(path: str | Path) -> int | None:
 
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, as hexadecimal digits."""
-    with Path(path).expanduser().open("rb") as file:
+    with home(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

@@ -26,6 +26,7 @@ import numpy as np
 from ctta.base.errors import ConfigError, InputError, StateError
 from ctta.base.fileio import Appender, hashed, writing
 from ctta.base.lock import locked
+from ctta.base.text import csv_cell, quoted
 from ctta.core.adapter import Adapter
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -138,7 +139,7 @@ class PredictionTable:
                     line = PredictionRow(line.file, *known, batch)
                 made.append(line)
         self._written = end
-        self._table.writerows(asdict(line) for line in made)
+        self._table.writerows({name: csv_cell(value) for name, value in asdict(line).items()} for line in made)
         self._file.write(self._text.getvalue().encode())
         self._text.seek(self._text.truncate(0))
         return made
@@ -163,7 +164,7 @@ class AdaptationPlan:
         why = f" by input {self.samples.shape}" if self.cell.preset != asked else ""
         return (
             f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {len(self.stream)} batches. "
-            f"{self.cell.label}: settings of preset {self.cell.preset!r}{why}."
+            f"{self.cell.label}: settings of preset {quoted(self.cell.preset)}{why}."
         )
 
     def run(
@@ -247,6 +248,9 @@ def plan_adaptation(
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
     """
+    for name in ("method", "preset"):
+        if name in (changes or {}):
+            raise ConfigError(f"--set changes fields of the method. Give --{name} instead of --set {name}.")
     provider, colon, _ = model.partition(":")
     own = bool(colon) and provider not in PROVIDERS
     if colon and not own:
@@ -275,7 +279,9 @@ def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None
     problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
     if method in METHODS and METHODS[method].traits.source != "none":
         free = [name for name, kind in METHODS.items() if kind.traits.source == "none"]
-        problems.append(f"{method!r} needs labelled source data, which are not given. Choose from: {', '.join(free)}.")
+        problems.append(
+            f"{quoted(method)} needs labelled source data, which are not given. Choose from: {', '.join(free)}."
+        )
     try:
         made = experiments.make(about)
     except ConfigError as error:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import StateError
+from ctta.base.text import quoted
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
@@ -145,4 +146,4 @@ def _difference(old: Any, new: Any, path: str = "") -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         return ", ".join(_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key) for key in changed)
-    return f"{path} was {old!r}, is {new!r}"
+    return f"{path} was {quoted(old)}, is {quoted(new)}"

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from ctta.base.errors import StateError
+from ctta.base.text import harmless
 from ctta.records.heads import TraitsHead
 from ctta.records.sweep_folder import text
 from ctta.report.metrics import Value, selection
@@ -79,6 +80,7 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
         loader=PackageLoader("ctta.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: type(value)(harmless(value)) if isinstance(value, str) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
