@@ -116,7 +116,9 @@ def test_a_lock_that_is_held(tmp_path, attempt, monkeypatch, flock):
 
 @pytest.mark.parametrize("flock", [True, False])
 @pytest.mark.parametrize(
-    "left", [holder(started="long ago"), holder(pid=2**30), "{}", "garbage", "[" * 9999, "\0" * 99, holder(pid="x")]
+    "left",
+    [holder(started="long ago"), holder(pid=2**30), "{}", "garbage", "[" * 9999, "\0" * 99, holder(pid="x")],
+    ids=["other start", "no such process", "empty", "garbage", "deep", "zeros", "no number"],
 )
 def test_a_lock_that_was_left_behind(tmp_path, attempt, monkeypatch, caplog, flock, left):
     if not flock:
