@@ -190,6 +190,12 @@ class Adapter(MethodTools):
             self._read(x)
             return check_logits(self._source_logits(x))
 
+    def reference(self, x: Tensor) -> Tensor:
+        """The prediction of the source's weights under the statistics that the method works with."""
+        with self._scope(x) as x, torch.no_grad():
+            self._read(x)
+            return check_logits(self.run(self.source_model, x))
+
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Show the method source data, (x, y) batches, before the stream; what it keeps is part of the state.
 

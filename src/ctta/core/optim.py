@@ -75,6 +75,12 @@ def trained_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Learn at this rate from now on."""
+    for group in optimizer.param_groups:
+        group["lr"] = rate
+
+
 def clear_moments(optimizer: torch.optim.Optimizer) -> None:
     """Set the optimiser's state to where it began."""
     for value in moments(optimizer):

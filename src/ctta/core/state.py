@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, ClassVar, Self
 
 import torch
@@ -115,6 +115,25 @@ class AdapterState(nn.Module, ABC):
             if isinstance(own, Tensor) and name in found and (problem := optim.problem_of_tensor(found[name], own)):
                 return f"{name} {problem}"
         return "" if self.optimizer is None else optim.problem_of_state(self.optimizer, saved.get("optimizer"))
+
+    def learned(self) -> dict[str, Tensor]:
+        """Copies of all that has been learned, by name: weights and buffers that are no longer the source's."""
+        return {
+            name: tensor.detach().clone() for name, tensor in self._changing() if not self._before.untouched(tensor)
+        }
+
+    @torch.no_grad()
+    def relearn(self, learned: Mapping[str, Tensor]) -> None:
+        """Take what `learned` gave; what is not in it stays as it is."""
+        for name, tensor in self._changing():
+            if name in learned:
+                tensor.copy_(learned[name])
+
+    def _changing(self) -> Iterator[tuple[str, Tensor]]:
+        """All tensors that may change along the stream, by name, but for the optimiser's."""
+        frozen = ("source_model.", "source_", "skipped")
+        yield from ((name, value) for name, value in self.named_parameters() if not name.startswith(frozen))
+        yield from ((name, value) for name, value in self.named_buffers() if not name.startswith(frozen))
 
     def train(self, mode: bool = True) -> Self:
         """Does nothing: modes are the method's business, whoever calls `train()` or `eval()` outside."""

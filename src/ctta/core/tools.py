@@ -148,6 +148,17 @@ class MethodTools(AdapterState):
         """The parameters that learn."""
         return [] if self.optimizer is None else optim.trained_parameters(self.optimizer)
 
+    def trained_and_source(self) -> tuple[list[Tensor], list[Tensor]]:
+        """The parameters that learn and where they started, as far as they are copies of the source's."""
+        pairs = [
+            pair
+            for network in self._networks
+            for pair in zip(network.parameters(), self.source_model.parameters(), strict=True)
+        ]
+        learning = {id(parameter) for parameter in self.trained}
+        kept = [(own, source) for own, source in pairs if id(own) in learning]
+        return [own for own, _ in kept], [source for _, source in kept]
+
     @property
     def random(self) -> Randomness:
         """This batch's randomness, a function of (seed, batch number)."""

@@ -58,6 +58,11 @@ class Before:
         """The values that are kept as copies."""
         return [entry.value for entry in self._kept.values() if not entry.shared]
 
+    def untouched(self, tensor: Tensor) -> bool:
+        """Whether a tensor still has the value that it shares with somebody else."""
+        entry = self._kept.get(id(tensor))
+        return entry is not None and entry.shared and not entry.changed
+
     def changed(self) -> list[Tensor]:
         """The tensors that have changed since they were kept."""
         return [entry.tensor for entry in self._kept.values() if entry.changed]

@@ -1,0 +1,248 @@
+"""The guard: watches an adapter, and takes back what it has learned if that does harm."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from ctta.base.errors import ConfigError, StateError
+from ctta.core import health, optim
+from ctta.core.adapter import Adapter, Step
+
+log = logging.getLogger("ctta")
+
+FIRST = 10  # so many batches are all compared, then one of `every`
+APART = 50  # batches between two snapshots
+KEPT = 3  # snapshots
+AGAIN = 300  # an alarm within so many batches of the last one goes one rung further
+CALM, CALM_BATCHES = 0.1, 200  # the third rung learns at this rate for so long
+LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
+
+Verdict = Literal["healthy", "watched", "harmful", "frozen"]
+VERDICTS: tuple[Verdict, ...] = ("healthy", "watched", "harmful", "frozen")
+RUNGS = (
+    "went back to the last healthy state",
+    "went back to the healthy state before that",
+    f"went back to the source, and learns at {CALM:g} of its rate for {CALM_BATCHES} batches",
+    "went back to the source, and learns no more; reset() begins again",
+)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that the guard did or wants to tell."""
+
+    batch: int
+    kind: Literal["roll-back", "frozen", "lost"]
+    words: str
+
+
+@dataclass(frozen=True)
+class GuardState:
+    """What the guard remembers, besides its snapshots."""
+
+    evidence: float = 0.0  # of harm, see `health`
+    since: int = 0  # the batch at which the evidence was last 0
+    rung: int = -1  # of the last alarm
+    alarm: int = -1  # its batch
+    calm_until: int = 0
+    frozen: bool = False
+    confidence: float = 1.0  # of the reference, an average over batches
+    lost: bool = False
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What an adapter had learned after so many batches, by name."""
+
+    batch: int
+    learned: Mapping[str, Tensor]
+
+
+class Guard(nn.Module):
+    """Makes an adapter safe: `logits = guard(x)`.
+
+    Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
+    of the source's weights (see `core.health`). While there is much evidence the guard answers with the latter. If it
+    is enough, what was learned is taken back: to the last healthy state, at the next alarm to an older one, then to the
+    source with a smaller rate, then for good.
+
+    adapter    any adapter; the guard has the same methods
+    every      one comparison per so many batches, as long as there is no evidence
+    on_event   called with each `Event`; they are also logged as warnings, and kept in `events`
+    """
+
+    def __init__(self, adapter: Adapter, *, every: int = 3, on_event: Callable[[Event], None] | None = None) -> None:
+        super().__init__()
+        if not isinstance(adapter, Adapter):
+            raise ConfigError(f"A guard is made around an adapter. Got {type(adapter).__name__} instead.")
+        if every < 1:
+            raise ConfigError(f"every must be at least 1. Got {every} instead.")
+        self.adapter, self.every, self.on_event = adapter, every, on_event
+        self.state, self.snapshots = GuardState(), list[Snapshot]()
+        self.events: list[Event] = []
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the adapter is, as far as the last comparison says."""
+        if self.state.frozen:
+            return "frozen"
+        if self.state.evidence > health.LIMIT:
+            return "harmful"
+        return "watched" if self.state.evidence > health.WATCH else "healthy"
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.step(x).logits
+
+    def step(self, x: Tensor) -> Step:
+        """Predict, adapt, and report what happened; take back what does harm."""
+        if self.state.frozen:
+            logits = self.adapter.reference(x)
+            return Step(logits, self._info({}), {"confidence": logits.softmax(1).amax(1)})
+        batch = self.adapter.batches
+        self._set_rate(batch)
+        step = self.adapter.step(x)
+        if not (batch < FIRST or self.state.evidence > 0 or batch % self.every == 0):
+            return Step(step.logits, {**step.info, **self._info({})}, step.samples)
+        reference = self.adapter.reference(x)
+        found = self._compare(step.logits, reference, batch)
+        watched = self.verdict != "healthy"
+        info, samples = {**step.info, **self._info(found)}, step.samples
+        if self.verdict == "harmful":
+            self._roll_back(batch)
+        elif self.state.evidence == 0 and batch - (self.snapshots[-1].batch if self.snapshots else 0) >= APART:
+            self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
+        if watched:
+            samples = {**samples, "confidence": reference.softmax(1).amax(1)}
+        return Step(reference if watched else step.logits, info, samples)
+
+    def predict(self, x: Tensor) -> Tensor:
+        """The prediction with the current weights. Nothing is learned, no state changes."""
+        return self.adapter.reference(x) if self.verdict in ("watched", "frozen") else self.adapter.predict(x)
+
+    def source(self, x: Tensor) -> Tensor:
+        """The prediction of the unadapted model."""
+        return self.adapter.source(x)
+
+    def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
+        """Show the adapter source data."""
+        self.adapter.prepare(source)
+
+    def begin_domain(self) -> None:
+        """A hint that the stream has moved to another domain."""
+        self.adapter.begin_domain()
+
+    def reset(self) -> None:
+        """Everything goes back to the start."""
+        self.adapter.reset()
+        self.state, self.snapshots, self.events = GuardState(), [], []
+
+    def _compare(self, logits: Tensor, reference: Tensor, batch: int) -> dict[str, float]:
+        """Take in what one batch says; gives the signs by name."""
+        adapter = self.adapter
+        with torch.no_grad():
+            found = {"excess": health.excess(logits, reference), **health.signs(logits, reference)}
+            if adapter.trained:
+                found["distance"] = health.distance(*adapter.trained_and_source())
+            numbers = torch.stack([value.to(torch.float32) for value in found.values()]).tolist()
+        signs = dict(zip(found, numbers, strict=True))
+        evidence = max(0.0, self.state.evidence + signs.pop("excess"))
+        confidence = 0.9 * self.state.confidence + 0.1 * signs["reference_confidence"]
+        since = batch if evidence == 0 else self.state.since
+        self.state = replace(self.state, evidence=evidence, since=since, confidence=confidence)
+        if confidence < LOST and not self.state.lost:
+            self.state = replace(self.state, lost=True)
+            self._tell(
+                Event(
+                    batch,
+                    "lost",
+                    f"the source model is sure of its answers by {confidence:.0%} on average: it looks lost here, adapted "
+                    "or not. Rolling back does not help; look at the data.",
+                )
+            )
+        return {**signs, "evidence": evidence}
+
+    def _roll_back(self, batch: int) -> None:
+        """Take one rung of the ladder."""
+        rung = self.state.rung + 1 if self.state.alarm >= 0 and batch - self.state.alarm < AGAIN else 0
+        healthy = [snapshot for snapshot in self.snapshots if snapshot.batch < self.state.since]
+        self.snapshots = healthy[: len(healthy) - rung] if rung < 2 else []
+        self.adapter.restore_source()
+        if self.snapshots:
+            self.adapter.relearn(self.snapshots[-1].learned)
+        last = rung == len(RUNGS) - 1
+        words = f"learning has made the model worse since batch {self.state.since}: it {RUNGS[rung]}"
+        if rung < 2 and not self.snapshots:
+            words = f"learning has made the model worse since batch {self.state.since}: it went back to the source"
+        self.state = replace(
+            self.state,
+            evidence=0.0,
+            rung=rung,
+            alarm=batch,
+            since=batch,
+            frozen=last,
+            calm_until=batch + CALM_BATCHES if rung == 2 else self.state.calm_until,
+        )
+        self._tell(Event(batch, "frozen" if last else "roll-back", f"{words}."))
+
+    def _set_rate(self, batch: int) -> None:
+        config = self.adapter.config
+        if self.adapter.optimizer is not None and hasattr(config, "lr"):
+            optim.set_rate(self.adapter.optimizer, config.lr * (CALM if batch < self.state.calm_until else 1.0))
+
+    def _tell(self, event: Event) -> None:
+        self.events = [*self.events[-99:], event]
+        log.warning("guard of %s, batch %d: %s", self.adapter.name, event.batch, event.words)
+        if self.on_event is not None:
+            self.on_event(event)
+
+    def _info(self, signs: Mapping[str, float]) -> dict[str, Tensor]:
+        """The verdict as a number, and the signs of harm, if this batch was compared."""
+        known = {"guard": float(VERDICTS.index(self.verdict)), **signs}
+        return {name: torch.tensor(value) for name, value in known.items()}
+
+    def _check(self, saved: Any) -> None:
+        """Refuse a state that is not one of a guard around such an adapter, before anything changes."""
+        if not isinstance(saved, Mapping) or not {"state", "snapshots"} <= saved.keys():
+            raise StateError("This state was not saved by a guard. Load it into the adapter, before the guard is made.")
+        kinds = {one.name: type(one.default) for one in fields(GuardState)}
+        state, snapshots = saved["state"], saved["snapshots"]
+        if not isinstance(state, Mapping) or {name: type(value) for name, value in state.items()} != kinds:
+            raise StateError(
+                "This state is damaged, and nothing was loaded: what the guard remembers is of another kind."
+            )
+        for one in snapshots if isinstance(snapshots, list) else [None]:
+            learned = one.get("learned") if isinstance(one, Mapping) else None
+            if not isinstance(learned, Mapping) or type(one.get("batch")) is not int:
+                raise StateError(
+                    "This state is damaged, and nothing was loaded: a snapshot of the guard is no snapshot."
+                )
+            own = self.adapter.state_dict()
+            for name, value in learned.items():
+                problem = optim.problem_of_tensor(value, own[name]) if name in own else "is not in the adapter"
+                if problem:
+                    raise StateError(f"This state is damaged, and nothing was loaded: {name} of a snapshot {problem}.")
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "state": asdict(self.state),
+            "snapshots": [{"batch": one.batch, "learned": dict(one.learned)} for one in self.snapshots],
+        }
+
+    def set_extra_state(self, state: Mapping[str, Any]) -> None:
+        self.state = GuardState(**state["state"])
+        self.snapshots = [Snapshot(one["batch"], dict(one["learned"])) for one in state["snapshots"]]
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Go on where the saved guard was, with its adapter; all or nothing."""
+        saved = state_dict.get("_extra_state")
+        self._check(saved)
+        inner = {name.removeprefix("adapter."): value for name, value in state_dict.items() if name != "_extra_state"}
+        result = self.adapter.load_state_dict(inner, strict=strict, assign=assign)
+        self.set_extra_state(saved)
+        return result

@@ -1,0 +1,66 @@
+"""Whether what an adapter has learned does harm, judged without labels.
+
+There are two predictions for a batch: the adapter's, and the reference's, which is that of the source's weights under
+the same statistics. An adapter that is better than the reference disagrees with it where the reference errs, so about
+as often as the reference doubts itself. One that has broken disagrees far more often. c is the reference's confidence:
+
+    excess      = [labels differ] - (1 - c) - SLACK            per sample
+    evidence    <- max(0, evidence + sum of the excess)        per batch: the CUSUM of Page (1954)
+    harmful     if evidence > LIMIT; watched if it is more than a third of that
+
+If labels differ with a probability of at most 1 - c, Hoeffding's lemma makes exp(8 SLACK evidence) a supermartingale
+between its restarts at 0, and so P(alarm within n samples) <= n exp(-8 SLACK LIMIT). LIMIT makes that 1 % for 20,000
+samples. It counts samples, not batches, so it is the same for batches of 1 and of 200, and for classes that come in any
+order, because both predictions see the same samples.
+
+The constants were chosen on the four corruptions that are in no table, see `results/README.md`.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+SLACK = 0.1  # disagreement beyond the reference's doubt that is no evidence, per sample
+FALSE_ALARMS, SAMPLES = 0.01, 20_000  # at most this rate of false alarms in so many samples
+LIMIT = math.log(SAMPLES / FALSE_ALARMS) / (8 * SLACK)
+WATCH = LIMIT / 3
+
+
+def excess(logits: Tensor, reference: Tensor) -> Tensor:
+    """How much more often the labels differ than the reference doubts, summed over the batch; 0-d."""
+    confidence, label = reference.softmax(1).max(1)
+    return ((logits.argmax(1) != label).to(confidence.dtype) - (1 - confidence) - SLACK).sum()
+
+
+def signs(logits: Tensor, reference: Tensor) -> dict[str, Tensor]:
+    """What a person would look at, each 0-d: how the two predictions for a batch differ."""
+    probability, expected = logits.softmax(1), reference.softmax(1)
+    label, other = logits.argmax(1), reference.argmax(1)
+    return {
+        "disagreement": (label != other).to(logits.dtype).mean(),
+        "narrowing": (spread(expected) - spread(probability)) / math.log(max(2, logits.shape[1])),
+        "classes": class_count(label, logits.shape[1]),
+        "reference_classes": class_count(other, logits.shape[1]),
+        "reference_confidence": expected.amax(1).mean(),
+        "confidence_gap": probability.amax(1).mean() - expected.amax(1).mean(),
+    }
+
+
+def spread(probability: Tensor) -> Tensor:
+    """The entropy of the mean prediction, 0-d: low if all samples get the same one."""
+    entropies: Tensor = torch.special.entr(probability.mean(0))
+    return entropies.sum()
+
+
+def class_count(label: Tensor, classes: int) -> Tensor:
+    """How many classes there are among the labels, 0-d."""
+    return label.new_zeros(classes).index_fill(0, label, 1).sum()
+
+
+def distance(weights: list[Tensor], source: list[Tensor]) -> Tensor:
+    """How far weights have moved, over the length of the source's; 0-d."""
+    moved = torch.nn.utils.get_total_norm([a.detach() - b.detach() for a, b in zip(weights, source, strict=True)])
+    return moved / torch.nn.utils.get_total_norm([b.detach() for b in source]).clamp(min=1e-12)
