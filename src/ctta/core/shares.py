@@ -1,7 +1,7 @@
 """How far a batch's statistics are believed: the equations of `statistics="auto"`.
 
-A batch's statistics differ from the source's for three reasons: the domain has shifted, a few images are not all images,
-and the classes of a batch are not those of the source data. Only the first is to be followed. For each layer:
+A batch's statistics differ from the source's for three reasons: the domain has shifted, a few images are not all
+images, and the classes of a batch are not those of the source data. Only the first is to be followed. For each layer:
 
     spread      how much images differ from one another: the variance, over images, of an image's own mean
     shift       how far the batch's mean is from the source's, squared
@@ -58,9 +58,7 @@ def spread(values: Tensor, prior: float) -> Tensor:
     return (values.var(0, correction=0) + prior / len(values)).mean()
 
 
-def blend(
-    x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tensor | float
-) -> tuple[Tensor, Tensor]:
+def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tensor | float) -> tuple[Tensor, Tensor]:
     """Mean and variance for a layer's input (N, C, ...), between the source's own and the batch's.
 
     Gradients flow through the batch's statistics, not through the shares.
