@@ -19,7 +19,7 @@ def statistics(network):
     return [buffer.clone() for name, buffer in network.named_buffers() if "running" in name or name.endswith("tracked")]
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
 def test_the_source_s_own_statistics_are_never_lost(kind):
     adapter = TENT(make_network("image_bn"), statistics=kind, batch_weight=0.5)
     before = statistics(adapter.model)
@@ -74,7 +74,7 @@ class NormAndActivation(nn.BatchNorm2d):
         return super().forward(x).clamp(min=0)
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
 def test_subclasses_with_a_forward_of_their_own_keep_it(kind):
     plain = make_network("image_bn").eval()
     fused = copy.deepcopy(plain)
@@ -83,7 +83,7 @@ def test_subclasses_with_a_forward_of_their_own_keep_it(kind):
     torch.testing.assert_close(TENT(fused, statistics=kind)(X), expected)
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
 def test_synchronised_layers_do_as_plain_ones(kind):
     plain = make_network("image_bn")
     expected = TENT(plain, statistics=kind)(X)

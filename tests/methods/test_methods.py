@@ -29,6 +29,13 @@ def test_contract_with_parallel_passes(check, method):
     check(Case(METHODS[method], "image_bn", {"execution": Execution(parallel_passes=2)}))
 
 
+@pytest.mark.parametrize("network", ["image_bn", "pointnet_bn"])
+@pytest.mark.parametrize("method", [name for name in METHODS if "statistics" in METHODS[name].config_type.fields()])
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_contract_with_auto_statistics(check, method, network):
+    check(Case(METHODS[method], network, {"statistics": "auto"}))
+
+
 def test_lively_settings_are_settings_of_methods():
     known = {name for method in METHODS.values() for name in method.config_type.fields()}
     assert set(LIVELY) <= known, "a setting that no method has makes nothing lively"

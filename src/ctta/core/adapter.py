@@ -28,6 +28,7 @@ from ctta.core.execution import Execution
 from ctta.core.forward import Forward
 from ctta.core.inputs import check_form, check_logits, check_values, own_copy, value_range
 from ctta.core.settings import PAPER, Normalization, Presets, Traits
+from ctta.core.shares import likeness
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import Before, all_finite
 from ctta.core.views import Views
@@ -168,6 +169,7 @@ class Adapter(MethodTools):
         with self._scope(x) as x, self._all_or_nothing():
             if self.batches == 0:
                 self._follow_shape(x)
+            self._compare(x)
             seen = None if self.drift is None else self.drift.inspect(x)
             if self._read(x, self.observe(x), seen):
                 self.begin_domain()
@@ -182,6 +184,7 @@ class Adapter(MethodTools):
         """The prediction with the current weights. Nothing is learned, no state changes."""
         with self._scope(x) as x, torch.no_grad():
             self._read(x)
+            self._compare(x)
             return check_logits(self.logits(x))
 
     def source(self, x: Tensor) -> Tensor:
@@ -194,6 +197,7 @@ class Adapter(MethodTools):
         """The prediction of the source's weights under the statistics that the method works with."""
         with self._scope(x) as x, torch.no_grad():
             self._read(x)
+            self._compare(x)
             return check_logits(self.run(self.source_model, x))
 
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -383,11 +387,17 @@ class Adapter(MethodTools):
         self._batch.observed = {**seen, **dict(zip(numbers, rest, strict=True))}
         return boundary
 
+    def _compare(self, x: Tensor) -> None:
+        """For auto statistics: how much alike the images of the batch are, by the source model's predictions."""
+        if norms.is_auto(self.source_model):
+            norms.expect_likeness(self, likeness(self.run(self.source_model, x)))
+
     def _checked(self, source: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Each batch of source data, checked, in a scope of its own."""
         for x, y in source:
             with self._scope(x) as checked:
                 self._read(checked)
+                self._compare(checked)
                 yield checked, y
 
     def _check_model(self) -> None:

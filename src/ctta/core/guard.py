@@ -157,14 +157,11 @@ class Guard(nn.Module):
         self.state = replace(self.state, evidence=evidence, since=since, confidence=confidence)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
-            self._tell(
-                Event(
-                    batch,
-                    "lost",
-                    f"the source model is sure of its answers by {confidence:.0%} on average: it looks lost here, adapted "
-                    "or not. Rolling back does not help; look at the data.",
-                )
+            words = (
+                f"the source model's mean confidence has fallen to {confidence:.2f}: it looks lost here, adapted or not. "
+                "A roll-back does not help; look at the data."
             )
+            self._tell(Event(batch, "lost", words))
         return {**signs, "evidence": evidence}
 
     def _roll_back(self, batch: int) -> None:
@@ -206,27 +203,21 @@ class Guard(nn.Module):
         known = {"guard": float(VERDICTS.index(self.verdict)), **signs}
         return {name: torch.tensor(value) for name, value in known.items()}
 
-    def _check(self, saved: Any) -> None:
-        """Refuse a state that is not one of a guard around such an adapter, before anything changes."""
-        if not isinstance(saved, Mapping) or not {"state", "snapshots"} <= saved.keys():
-            raise StateError("This state was not saved by a guard. Load it into the adapter, before the guard is made.")
+    def _problem(self, saved: Mapping[str, Any]) -> str:
+        """What keeps a state from being that of a guard around such an adapter; empty if nothing does."""
         kinds = {one.name: type(one.default) for one in fields(GuardState)}
-        state, snapshots = saved["state"], saved["snapshots"]
+        state, snapshots, own = saved.get("state"), saved.get("snapshots"), self.adapter.state_dict()
         if not isinstance(state, Mapping) or {name: type(value) for name, value in state.items()} != kinds:
-            raise StateError(
-                "This state is damaged, and nothing was loaded: what the guard remembers is of another kind."
-            )
-        for one in snapshots if isinstance(snapshots, list) else [None]:
-            learned = one.get("learned") if isinstance(one, Mapping) else None
-            if not isinstance(learned, Mapping) or type(one.get("batch")) is not int:
-                raise StateError(
-                    "This state is damaged, and nothing was loaded: a snapshot of the guard is no snapshot."
-                )
-            own = self.adapter.state_dict()
+            return "what the guard remembers is of another kind"
+        for one in snapshots if isinstance(snapshots, list) else [snapshots]:
+            learned = one.get("learned") if isinstance(one, Mapping) and type(one.get("batch")) is int else None
+            if not isinstance(learned, Mapping):
+                return "a snapshot of the guard is of another kind"
             for name, value in learned.items():
                 problem = optim.problem_of_tensor(value, own[name]) if name in own else "is not in the adapter"
                 if problem:
-                    raise StateError(f"This state is damaged, and nothing was loaded: {name} of a snapshot {problem}.")
+                    return f"{name} in a snapshot {problem}"
+        return ""
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
@@ -241,7 +232,10 @@ class Guard(nn.Module):
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved guard was, with its adapter; all or nothing."""
         saved = state_dict.get("_extra_state")
-        self._check(saved)
+        if not isinstance(saved, Mapping) or "snapshots" not in saved:
+            raise StateError("This state was not saved by a guard. Load it into the adapter before the guard is made.")
+        if problem := self._problem(saved):
+            raise StateError(f"This state is damaged, and nothing was loaded: {problem}.")
         inner = {name.removeprefix("adapter."): value for name, value in state_dict.items() if name != "_extra_state"}
         result = self.adapter.load_state_dict(inner, strict=strict, assign=assign)
         self.set_extra_state(saved)

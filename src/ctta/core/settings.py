@@ -52,8 +52,10 @@ class OptimizerSettings(Config):
 class Normalization(Config):
     """Which statistics BatchNorm layers use. Settings of every method that does not keep the source's."""
 
-    statistics: Literal["batch", "mixed", "running"] = setting(
-        "batch", "Statistics of BatchNorm layers: the batch's, mixed with the source's, or an average along the stream."
+    statistics: Literal["batch", "mixed", "running", "auto"] = setting(
+        "batch",
+        "Statistics of BatchNorm layers: the batch's, mixed with the source's, an average along the stream, or auto: "
+        "mixed per layer by how far the batch has shifted.",
     )
     batch_weight: float = setting(
         0.1,

@@ -118,9 +118,8 @@ class AdapterState(nn.Module, ABC):
 
     def learned(self) -> dict[str, Tensor]:
         """Copies of all that has been learned, by name: weights and buffers that are no longer the source's."""
-        return {
-            name: tensor.detach().clone() for name, tensor in self._changing() if not self._before.untouched(tensor)
-        }
+        changed = ((name, tensor) for name, tensor in self._changing() if not self._before.untouched(tensor))
+        return {name: tensor.detach().clone() for name, tensor in changed}
 
     @torch.no_grad()
     def relearn(self, learned: Mapping[str, Tensor]) -> None:

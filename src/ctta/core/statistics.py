@@ -1,9 +1,10 @@
-"""Statistics of BatchNorm layers. None of the four kinds loses the source's own, which stay in the layer.
+"""Statistics of BatchNorm layers. None of the five kinds loses the source's own, which stay in the layer.
 
 source    the running statistics that the model was trained with
 batch     those of the current batch
 mixed     (1 - weight) source + weight batch
 running   an average that starts at the source's and follows the stream, so that batches of 1 to 8 work
+auto      mixed, each layer by how far the batch's shift exceeds what its images and their classes explain, see `shares`
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from ctta.core import shares
 from ctta.core.networks import overwrite
 
-Statistics = Literal["source", "batch", "mixed", "running"]
+Statistics = Literal["source", "batch", "mixed", "running", "auto"]
 
 # What one batch may do to running statistics: it counts as no farther away than so many standard deviations, with a
 # variance no more than so many times larger or smaller. Corruptions stay within; pixels from 0 to 255 do not.
@@ -27,7 +29,7 @@ FARTHEST, WIDEST = 3.0, 9.0
 
 
 class StreamStatistics:
-    """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with mixed or running statistics.
+    """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with mixed, running or auto statistics.
 
     The layer goes on normalising with the source's. The hook maps its input so that the result is the one that the
     wanted statistics would give: x' = k x + c with k = sqrt((var_source + eps) / (var + eps)) and
@@ -39,6 +41,7 @@ class StreamStatistics:
         self.weight = weight
         self.kind: Statistics = "source"
         self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry per pass
+        self.likeness: Tensor | float = 1.0  # of this batch's images; 1 as long as nothing is known
 
     def __call__(
         self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -46,18 +49,25 @@ class StreamStatistics:
         if self.kind == "source":
             return None
         x: Tensor = args[0] if args else kwargs["input"]
-        dims = [d for d in range(x.dim()) if d != 1]
         source_mean, source_var = _source(layer)
-        variance, mean = torch.var_mean(x.to(source_mean.dtype), dims, correction=0)  # under autocast x may be narrower
+        mean, variance = self._statistics(layer, x.to(source_mean.dtype))  # under autocast x may be narrower
+        scale = ((source_var + layer.eps) / (variance + layer.eps)).sqrt()
+        shift = source_mean - scale * mean
+        shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+        return (torch.addcmul(shift.to(x.dtype).view(shape), x, scale.to(x.dtype).view(shape)),), {}
+
+    def _statistics(self, layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and variance to normalise with."""
+        source_mean, source_var = _source(layer)
+        if self.kind == "auto":
+            return shares.blend(x, source_mean, source_var, layer.eps, self.likeness)
+        variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
         if self.kind == "running":
             self.seen.append((mean.detach(), variance.detach()))
         if self.kind in ("mixed", "running"):
             start_mean, start_var = _stream(layer) if self.kind == "running" else (source_mean, source_var)
             mean, variance = start_mean.lerp(mean, self.weight), start_var.lerp(variance, self.weight)
-        scale = ((source_var + layer.eps) / (variance + layer.eps)).sqrt()
-        shift = source_mean - scale * mean
-        shape = [-1 if d == 1 else 1 for d in range(x.dim())]
-        return (torch.addcmul(shift.to(x.dtype).view(shape), x, scale.to(x.dtype).view(shape)),), {}
+        return mean, variance
 
     def commit(self, layer: _BatchNorm) -> None:
         """Let the average follow what this batch's passes saw."""
@@ -74,7 +84,7 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
     """Prepare every BatchNorm layer for `kind`; then `use_statistics` switches between it and the source's."""
     for layer in _batch_norms(module):
         # Synchronised layers would wait for other processes in training mode, so batch statistics go through the hook.
-        if kind in ("mixed", "running") or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
+        if kind in ("mixed", "running", "auto") or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
             if _hook(layer) is None:
                 layer.stream = StreamStatistics(weight)  # type: ignore[assignment]
                 layer.register_forward_pre_hook(layer.stream, with_kwargs=True)  # type: ignore[arg-type]
@@ -116,10 +126,18 @@ def commit_statistics(module: nn.Module) -> None:
 
 
 def discard_statistics(module: nn.Module) -> None:
-    """Forget what the passes since the last commit saw."""
+    """Forget what the passes since the last commit saw, and what is known of this batch."""
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.seen.clear()
+            hook.likeness = 1.0
+
+
+def expect_likeness(module: nn.Module, likeness: Tensor) -> None:
+    """Let auto statistics know how much alike the images of this batch are, until it is over."""
+    for layer in _batch_norms(module):
+        if hook := _hook(layer):
+            hook.likeness = likeness
 
 
 def restart_statistics(module: nn.Module) -> None:
@@ -144,6 +162,11 @@ def training_statistics(module: nn.Module) -> Iterator[None]:
         for layer in followers:
             layer.training = False
             torch.autograd.graph.increment_version(_source(layer))  # the layer does not count these changes
+
+
+def is_auto(module: nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises with auto statistics."""
+    return any(hook.kind == "auto" for layer in _batch_norms(module) if (hook := _hook(layer)))
 
 
 def uses_batch(module: nn.Module) -> bool:

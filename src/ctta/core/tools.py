@@ -150,14 +150,10 @@ class MethodTools(AdapterState):
 
     def trained_and_source(self) -> tuple[list[Tensor], list[Tensor]]:
         """The parameters that learn and where they started, as far as they are copies of the source's."""
-        pairs = [
-            pair
-            for network in self._networks
-            for pair in zip(network.parameters(), self.source_model.parameters(), strict=True)
-        ]
-        learning = {id(parameter) for parameter in self.trained}
-        kept = [(own, source) for own, source in pairs if id(own) in learning]
-        return [own for own, _ in kept], [source for _, source in kept]
+        learning, source = {id(parameter) for parameter in self.trained}, list(self.source_model.parameters())
+        pairs = [pair for network in self._networks for pair in zip(network.parameters(), source, strict=True)]
+        kept = [pair for pair in pairs if id(pair[0]) in learning]
+        return [own for own, _ in kept], [start for _, start in kept]
 
     @property
     def random(self) -> Randomness:

@@ -25,9 +25,10 @@ from ctta.core.settings import Normalization, Traits
 class BNAdaptConfig(Normalization):
     """Settings of BN Adapt."""
 
-    statistics: Literal["batch", "mixed", "running"] = setting(
+    statistics: Literal["batch", "mixed", "running", "auto"] = setting(
         "mixed",
-        "Only the batch's statistics; mixed with the source's by batch_weight; or a running average with that step.",
+        "Only the batch's statistics; mixed with the source's by batch_weight; a running average with that step; or "
+        "auto: mixed per layer by how far the batch has shifted.",
     )
     batch_weight: float = setting(
         1.0, "Weight of the batch in the statistics.", symbol="alpha", low=0.0, high=1.0, was="alpha"

@@ -1,0 +1,76 @@
+"""How far a batch's statistics are believed: the equations of `statistics="auto"`.
+
+A batch's statistics differ from the source's for three reasons: the domain has shifted, a few images are not all
+images, and the classes of a batch are not those of the source data. Only the first is to be followed. For each layer:
+
+    spread      how much images differ from one another: the variance, over images, of an image's own mean
+    shift       how far the batch's mean is from the source's, squared
+    likeness    the probability that two images of the batch are of one class, beyond chance: 1 / N for N images of
+                different classes, 1 for a single image, for one class, and if nothing is known
+    composed    the shift that N images of such classes show without any shift of the domain
+                = k spread, k = CLASS_PART likeness / (1 - CLASS_PART likeness)
+    share       (shift - composed) / (shift + DOUBT spread), at least 0
+
+    statistics  = (1 - share) source + share batch
+
+k is the law of total variance: if classes explain the part c of how images differ, then N images of likeness p show a
+shift of c p and a spread of 1 - c p. So one class at a time, one image at a time and small batches leave the source's
+statistics as they are unless the shift is larger than any class could explain, and large mixed batches follow even
+small shifts. Early and middle layers, in which a corruption shows and a class hardly does, follow earlier than the last
+ones. Shift and spread are averages over the layer's channels, in units of the source's variance. The variance has a
+share of its own, by the same rule: there an image's own value is its mean square about the source's mean.
+
+The likeness is read off the predictions of the source model under the most cautious shares, those of likeness 1. That
+is one pass more per batch. Nothing is remembered from batch to batch, so no stream can spoil the shares.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
+DOUBT = 0.2  # in units of the spread: a shift that is no larger is followed in part only
+PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # spread of means and mean squares before any image is seen; counts as one image
+
+
+def likeness(logits: Tensor) -> Tensor:
+    """The probability that two images are of one class, beyond chance; 0-d.
+
+    Sum of squares of the mean prediction, over that of the single ones: predictions that are unsure tell nothing about
+    classes, and images with the same unsure prediction count as alike.
+    """
+    probabilities = logits.softmax(1)
+    n, classes = probabilities.shape
+    same = probabilities.mean(0).square().sum() / probabilities.square().sum(1).mean()
+    chance = 1 / max(classes, 2)
+    return ((same - chance) / (1 - chance)).clamp(1 / n, 1)
+
+
+def share(shift: Tensor, spread: Tensor, likeness: Tensor | float) -> Tensor:
+    """The share of the batch in the statistics, from 0 to 1."""
+    composed = CLASS_PART * likeness / (1 - CLASS_PART * likeness) * spread
+    return (shift - composed).clamp(min=0) / (shift + DOUBT * spread)
+
+
+def spread(values: Tensor, prior: float) -> Tensor:
+    """The variance over images of their own values (N, C), averaged over channels; the prior counts as one image."""
+    return (values.var(0, correction=0) + prior / len(values)).mean()
+
+
+def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Mean and variance for a layer's input (N, C, ...), between the source's own and the batch's.
+
+    Gradients flow through the batch's statistics, not through the shares.
+    """
+    image_variance, image_mean = torch.var_mean(x.reshape(*x.shape[:2], -1), 2, correction=0)
+    batch_mean = image_mean.mean(0)
+    batch_variance = (image_variance + (image_mean - batch_mean).square()).mean(0)
+    with torch.no_grad():
+        scale = variance + eps
+        means = (image_mean - mean) / scale.sqrt()
+        squares = image_variance / scale + means.square()
+        mean_share = share(means.mean(0).square().mean(), spread(means, PRIOR_MEAN), likeness)
+        shift = ((batch_variance - variance) / scale).square().mean()
+        variance_share = share(shift, spread(squares, PRIOR_SQUARE), likeness)
+    return mean.lerp(batch_mean, mean_share), variance.lerp(batch_variance, variance_share)

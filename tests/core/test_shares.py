@@ -1,0 +1,154 @@
+"""Auto statistics: the equations with numbers worked by hand, and what they promise."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ctta import DSS, TENT, BNAdapt, Source
+from ctta.base.errors import InputError
+from ctta.core import shares
+from ctta.core import statistics as norms
+from ctta.testing.networks import make_batch, make_network, make_stream
+
+X = make_batch("image_bn", 8, 0)
+
+
+def sure_of(*labels, classes=5):
+    """Logits of a model that is certain."""
+    return 100.0 * nn.functional.one_hot(torch.tensor(labels), classes)
+
+
+@pytest.mark.parametrize(
+    ("logits", "expected"),
+    [
+        (
+            sure_of(0, 0, 1, 1),
+            0.375,
+        ),  # half of all pairs are alike, by chance a fifth: 0.3 / 0.8
+        (sure_of(3, 3, 3, 3), 1.0),
+        (sure_of(0, 1, 2, 3), 0.25),  # as far as four images can tell
+        (sure_of(2), 1.0),
+        (torch.zeros(4, 5), 1.0),  # unsure predictions tell nothing
+        (torch.zeros(4, 1), 1.0),
+        # Half sure, half of two classes: squares of the mean (3/8, 3/8, 1/4), 22/64; of the single ones 3/8.
+        (torch.tensor([[0.5, 0.25, 0.25], [0.25, 0.5, 0.25]]).log(), (22 / 24 - 1 / 3) / (2 / 3)),
+    ],
+)
+def test_likeness(logits, expected):
+    assert shares.likeness(logits.double()).item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("shift", "likeness", "expected"),
+    [
+        (0.5, 0.5, (0.5 - 0.475 / 0.525 * 0.1) / 0.52),
+        (0.5, 1.0, 0.0),  # one class explains a shift of 19 times the spread, 1.9
+        (3.8, 1.0, 1.9 / 3.82),
+        (0.0, 0.01, 0.0),
+    ],
+)
+def test_share_of_a_shift_by_a_spread_of_a_tenth(shift, likeness, expected):
+    assert shares.share(torch.tensor(shift), torch.tensor(0.1), likeness).item() == pytest.approx(expected)
+
+
+def test_a_layer_worked_by_hand():
+    """Two images with means 2 and 6, variance 1 each: mean 4, variance 5. The mean squares are 5 and 37."""
+    x = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
+    mean, variance = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, 0.5)
+    share = (16 - 0.475 / 0.525 * 4.05) / (16 + 0.2 * 4.05)
+    assert mean.item() == pytest.approx(4 * share)
+    assert variance.item() == 1.0  # a shift of 4 squared is less than mean squares with a spread of 256 explain
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 9), (6, 4, 3, 3), (6, 4, 3, 3, 2)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
+    monkeypatch.setattr(shares, "share", lambda shift, spread, likeness: torch.ones_like(shift))
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype) * 3 + 1
+    mean, variance = shares.blend(x, torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype), 1e-5, 1.0)
+    flat = x.transpose(0, 1).flatten(1)
+    assert mean.dtype == dtype
+    torch.testing.assert_close(mean, flat.mean(1))
+    torch.testing.assert_close(variance, flat.var(1, correction=0))
+
+
+def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():
+    x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 + 1
+    x = x + torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
+    source = torch.zeros(4), torch.ones(4)
+    mean, variance = shares.blend(x, *source, 1e-5, 1 / 64)
+    assert (mean > 0.7).all()
+    assert (variance > 3.5).all()
+    mean, _ = shares.blend(x, *source, 1e-5, 1.0)
+    assert torch.equal(mean, source[0])
+
+
+def test_gradients_flow_through_the_batch_s_part():
+    """As through statistics that are mixed in these shares, which are taken as given."""
+    layer = nn.BatchNorm2d(3).double().eval()
+    norms.install_statistics(layer, "auto", 1.0)
+    layer.stream.likeness = 0.1
+    x = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 + 1.5
+    x.requires_grad_()
+    weight = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    (gradient,) = torch.autograd.grad((layer(x) * weight).sum(), x)
+    variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
+    got_mean, got_variance = (value.detach() for value in shares.blend(x, *norms._source(layer), layer.eps, 0.1))
+    mean = mean * (got_mean / mean).mean().detach()
+    variance = 1 + (variance - 1) * ((got_variance - 1) / (variance - 1)).mean().detach()
+    y = (x - mean.view(1, 3, 1, 1)) / (variance + layer.eps).sqrt().view(1, 3, 1, 1)
+    (expected,) = torch.autograd.grad((y * weight).sum(), x)
+    torch.testing.assert_close(gradient, expected)
+
+
+def test_it_costs_one_pass_more_and_none_without_batch_norm():
+    assert BNAdapt(make_network("image_bn"), statistics="auto").step(X).info["forwards"] == 2
+    for kind in ("image_gn", "vit_ln"):
+        adapter = TENT(make_network(kind), statistics="auto")
+        assert adapter.step(X).info["forwards"] == 1
+        assert torch.equal(adapter(X), [plain := TENT(make_network(kind)), plain(X), plain(X)][-1])
+
+
+def test_every_pass_of_a_batch_knows_its_likeness(monkeypatch):
+    """The first pass is the cautious one; those of teacher and student, with all their views, follow what it found."""
+    known, blend = [], shares.blend
+    monkeypatch.setattr(shares, "blend", lambda *args: known.append(float(args[-1])) or blend(*args))
+    adapter = DSS(make_network("image_bn"), statistics="auto", views=2, augmentation_threshold=1.0)
+    adapter(X)
+    first, rest = known[:2], known[2:]  # there are two layers
+    assert first == [1.0, 1.0]
+    assert len(rest) >= 6
+    assert len(set(rest)) == 1
+    assert 1 / 8 <= rest[0] < 1
+
+
+def test_single_images_are_predicted_as_by_the_source():
+    network = make_network("image_bn")
+    x = make_batch("image_bn", 1, 3)
+    torch.testing.assert_close(BNAdapt(network, statistics="auto")(x), Source(network)(x), atol=1e-5, rtol=1e-5)
+
+
+def test_a_refused_batch_leaves_nothing_behind():
+    adapter, fresh = (TENT(make_network("image_bn"), statistics="auto") for _ in range(2))
+    with pytest.raises(InputError):
+        adapter(X * math.nan)
+    assert adapter.model.bn1.stream.likeness == 1.0
+    for x in make_stream("image_bn"):
+        assert torch.equal(adapter(x), fresh(x))
+        assert adapter.model.bn1.stream.likeness == 1.0
+
+
+@pytest.mark.parametrize("value", [0.0, 0.5, 1.0])
+def test_a_dead_sensor_breaks_nothing(value):
+    """Constant images: all is finite, and the stream that follows is predicted as if they had never been there."""
+    adapter, fresh = (BNAdapt(make_network("image_bn"), statistics="auto") for _ in range(2))
+    learner = TENT(make_network("image_bn"), statistics="auto")
+    for _ in range(5):
+        adapter(torch.full_like(X, value))
+        learner(torch.full_like(X, value))
+    assert torch.equal(adapter(X), fresh(X))
+    assert learner(X).isfinite().all()
