@@ -5,6 +5,7 @@ from ctta.base.errors import ConfigError, CttaError, InputError, ModelError, Sta
 from ctta.core import views
 from ctta.core.adapter import Adapter, Step
 from ctta.core.execution import Execution
+from ctta.core.guard import Event, Guard
 from ctta.core.networks import Normalized
 from ctta.core.teacher import calibrate_gate
 from ctta.data import corruptions
@@ -16,7 +17,9 @@ __all__ = [
     "Adapter",
     "ConfigError",
     "CttaError",
+    "Event",
     "Execution",
+    "Guard",
     "InputError",
     "ModelError",
     "Normalized",

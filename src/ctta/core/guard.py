@@ -158,8 +158,8 @@ class Guard(nn.Module):
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
-                f"the source model's mean confidence has fallen to {confidence:.2f}: it looks lost here, adapted or not. "
-                "A roll-back does not help; look at the data."
+                f"the source model's mean confidence has fallen to {confidence:.2f}: it looks lost here, adapted or "
+                "not. A roll-back does not help; look at the data."
             )
             self._tell(Event(batch, "lost", words))
         return {**signs, "evidence": evidence}

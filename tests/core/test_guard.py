@@ -1,0 +1,191 @@
+"""The guard takes back what does harm, and only that."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from ctta import TENT, ConfigError, Guard, Source, StateError, Step
+from ctta.core import guard as guards
+from ctta.core import health
+from ctta.testing.contract import flat_state, same
+from ctta.testing.networks import make_batch, make_network
+
+X = make_batch("image_bn", 16, 0)
+
+
+class Broken(TENT):
+    """Answers with the class after the right one from batch `since` on, unless it is at the source again."""
+
+    name, title = "broken", "Broken"
+    since = 20
+
+    def adapt(self, x: Tensor) -> Step:
+        step = super().adapt(x)
+        return Step(step.logits.roll(1, 1), step.info, step.samples) if self.batches >= self.since else step
+
+
+def sure_network() -> torch.nn.Module:
+    """A network that is sure of its answers."""
+    network = make_network("image_bn")
+    with torch.no_grad():
+        network.head.weight.mul_(10)
+    return network
+
+
+def test_excess_in_numbers():
+    # Reference: sure of class 0 by 3/4, twice. The first label agrees: -1/4 - 0.1; the second does not: 1 - 1/4 - 0.1.
+    reference = torch.tensor([[3.0, 1.0], [3.0, 1.0]]).log()
+    logits = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    assert health.excess(logits, reference).item() == pytest.approx(-0.35 + 0.65)
+
+
+def test_the_limit_is_that_of_the_stated_rate():
+    assert health.SAMPLES * math.exp(-8 * health.SLACK * health.LIMIT) == pytest.approx(health.FALSE_ALARMS)
+
+
+@pytest.mark.parametrize("doubt", [0.02, 0.3, 0.5])
+def test_false_alarms_are_rarer_than_stated(doubt):
+    """Labels that differ just as often as the reference doubts itself, 200 streams of 20,000 samples."""
+    generator = torch.Generator().manual_seed(0)
+    excess = (torch.rand(200, 20_000, generator=generator) < doubt).float() - doubt - health.SLACK
+    evidence, most = torch.zeros(200), torch.zeros(200)
+    for sample in excess.T:
+        evidence = (evidence + sample).clamp(min=0)
+        most = torch.maximum(most, evidence)
+    assert (most > health.LIMIT).float().mean() <= health.FALSE_ALARMS
+
+
+def test_signs_in_numbers():
+    reference = torch.eye(4)[[0, 1, 2, 3]] * 50
+    logits = torch.eye(4)[[0, 0, 0, 3]] * 50
+    signs = {name: value.item() for name, value in health.signs(logits, reference).items()}
+    assert signs["disagreement"] == 0.5
+    assert (signs["classes"], signs["reference_classes"]) == (2, 4)
+    entropy = -(0.75 * math.log(0.75) + 0.25 * math.log(0.25))
+    assert signs["narrowing"] == pytest.approx(1 - entropy / math.log(4), abs=1e-5)
+    assert signs["confidence_gap"] == pytest.approx(0, abs=1e-5)
+
+
+def test_a_healthy_adapter_is_left_alone():
+    plain, guard = TENT(make_network("image_bn")), Guard(TENT(make_network("image_bn")))
+    for seed in range(12):
+        x = make_batch("image_bn", 16, seed)
+        step = guard.step(x)
+        assert torch.equal(step.logits, plain(x))
+        assert step.info["guard"] == 0
+    assert guard.events == []
+    assert guard.verdict == "healthy"
+
+
+def test_one_comparison_per_so_many_batches():
+    guard = Guard(TENT(make_network("image_bn"), lr=0.0), every=4)
+    compared = ["disagreement" in guard.step(X).info for _ in range(22)]
+    assert compared == [True] * 10 + [number % 4 == 0 for number in range(10, 22)]
+
+
+def test_the_ladder(caplog, monkeypatch):
+    """Each alarm goes one rung further: an older state, the source, a smaller rate, no learning."""
+    monkeypatch.setattr(guards, "APART", 5)
+    told = []
+    guard = Guard(Broken(sure_network(), lr=1e-3), every=1, on_event=told.append)
+    verdicts, rates = [], []
+    for _ in range(60):
+        step = guard.step(X)
+        verdicts.append(guards.VERDICTS[int(step.info["guard"])])
+        rates.append(guard.adapter.optimizer.param_groups[0]["lr"])
+        if verdicts[-1] != "healthy":
+            assert torch.equal(step.logits.argmax(1), guard.adapter.reference(X).argmax(1)), (
+                "while in doubt, the source's"
+            )
+    assert verdicts[:20] == ["healthy"] * 20
+    assert [event.kind for event in told] == ["roll-back", "roll-back", "roll-back", "frozen"]
+    assert told == guard.events
+    assert 20 < told[0].batch < 26, "the first alarm comes soon"
+    assert "went back to the last healthy state" in told[0].words
+    assert min(rates) == pytest.approx(1e-4)
+    assert verdicts[-1] == "frozen"
+    assert guard.adapter.batches == told[-1].batch + 1, "what is frozen learns no more"
+    assert "guard of broken, batch" in caplog.text
+    guard.reset()
+    assert guard.verdict == "healthy"
+    assert guard.snapshots == guard.events == []
+
+
+def test_a_roll_back_returns_to_the_snapshot(monkeypatch):
+    monkeypatch.setattr(guards, "APART", 5)
+    guard = Guard(Broken(sure_network(), lr=1e-2), every=1)
+    kept = {}
+    while not guard.events:
+        guard.step(X)
+        kept[guard.adapter.batches - 1] = copy.deepcopy(guard.adapter.model.state_dict())
+    (snapshot,) = guard.snapshots[-1:]
+    healthy = kept[snapshot.batch]
+    assert same(flat_state(healthy), flat_state(guard.adapter.model.state_dict()))
+    norms = sum(value.numel() for value in snapshot.learned.values())
+    weights = sum(parameter.numel() for parameter in guard.adapter.model.parameters())
+    assert norms < 0.2 * weights, "only what has changed is kept"
+
+
+def test_a_saved_guard_goes_on(monkeypatch):
+    monkeypatch.setattr(guards, "APART", 5)
+
+    def made() -> Guard:
+        return Guard(Broken(sure_network(), lr=1e-3), every=2)
+
+    stream = [make_batch("image_bn", 16, seed) for seed in range(45)]
+    whole = made()
+    expected = [whole(x) for x in stream]
+    first, second = made(), made()
+    for x in stream[:24]:
+        first(x)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert same(expected[24:], [second(x) for x in stream[24:]])
+    assert second.state == whole.state
+
+
+def test_a_damaged_state_changes_nothing(monkeypatch):
+    monkeypatch.setattr(guards, "APART", 3)
+    guard, other = (Guard(TENT(make_network("image_bn"))) for _ in range(2))
+    for _ in range(8):
+        guard(X)
+    before = flat_state(other.state_dict())
+    for damage in (
+        lambda saved: saved["_extra_state"]["state"].update(evidence="much"),
+        lambda saved: saved["_extra_state"]["state"].pop("rung"),
+        lambda saved: saved["_extra_state"].update(snapshots=5),
+        lambda saved: saved["_extra_state"]["snapshots"][0]["learned"].update({"model.bn1.weight": torch.zeros(1)}),
+        lambda saved: saved["_extra_state"]["snapshots"][0]["learned"].update(strange=torch.zeros(1)),
+        lambda saved: saved["adapter._extra_state"].update(batches=-1),
+        lambda saved: saved.pop("_extra_state"),
+    ):
+        saved = copy.deepcopy(guard.state_dict())
+        damage(saved)
+        with pytest.raises(StateError):
+            other.load_state_dict(saved)
+        assert same(before, flat_state(other.state_dict()))
+    other.load_state_dict(guard.state_dict())
+
+
+def test_a_source_model_that_is_lost_is_told_once(caplog):
+    network = make_network("image_bn")
+    with torch.no_grad():
+        network.head.weight.mul_(1e-3)
+    guard = Guard(Source(network), every=1)
+    with caplog.at_level(logging.WARNING, "ctta"):
+        for _ in range(30):
+            guard(X)
+    assert [event.kind for event in guard.events] == ["lost"]
+    assert "adapted or not" in caplog.text
+
+
+def test_what_cannot_be_guarded():
+    with pytest.raises(ConfigError, match=r"around an adapter\. Got ImageBN"):
+        Guard(make_network("image_bn"))
+    with pytest.raises(ConfigError, match="every must be at least 1"):
+        Guard(TENT(make_network("image_bn")), every=0)
