@@ -45,9 +45,9 @@ def test_likeness(logits, expected):
 @pytest.mark.parametrize(
     ("shift", "likeness", "expected"),
     [
-        (0.5, 0.5, (0.5 - 0.475 / 0.525 * 0.1) / 0.52),
+        (0.5, 0.5, (0.5 - 0.475 / 0.525 * 0.1) / 0.55),
         (0.5, 1.0, 0.0),  # one class explains a shift of 19 times the spread, 1.9
-        (3.8, 1.0, 1.9 / 3.82),
+        (3.8, 1.0, 1.9 / 3.85),
         (0.0, 0.01, 0.0),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_layer_worked_by_hand():
     """Two images with means 2 and 6, variance 1 each: mean 4, variance 5. The mean squares are 5 and 37."""
     x = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
     mean, variance = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, 0.5)
-    share = (16 - 0.475 / 0.525 * 4.05) / (16 + 0.2 * 4.05)
+    share = (16 - 0.475 / 0.525 * 4.05) / (16 + 0.5 * 4.05)
     assert mean.item() == pytest.approx(4 * share)
     assert variance.item() == 1.0  # a shift of 4 squared is less than mean squares with a spread of 256 explain
 
@@ -78,11 +78,11 @@ def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
 
 def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():
     x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 + 1
-    x = x + torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
+    x = x + 0.3 * torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
     source = torch.zeros(4), torch.ones(4)
     mean, variance = shares.blend(x, *source, 1e-5, 1 / 64)
     assert (mean > 0.7).all()
-    assert (variance > 3.5).all()
+    assert (variance > 3).all()
     mean, _ = shares.blend(x, *source, 1e-5, 1.0)
     assert torch.equal(mean, source[0])
 

@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
-DOUBT = 0.2  # in units of the spread: a shift that is no larger is followed in part only
+DOUBT = 0.5  # in units of the spread: a shift that is no larger is followed in part only
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # spread of means and mean squares before any image is seen; counts as one image
 
 
