@@ -45,9 +45,9 @@ def test_likeness(logits, expected):
 @pytest.mark.parametrize(
     ("shift", "likeness", "expected"),
     [
-        (0.5, 0.5, (0.5 - 0.475 / 0.525 * 0.1) / 0.52),
+        (0.5, 0.5, (0.5 - 0.475 / 0.525 * 0.1) / 0.55),
         (0.5, 1.0, 0.0),  # one class explains a shift of 19 times the spread, 1.9
-        (3.8, 1.0, 1.9 / 3.82),
+        (3.8, 1.0, 1.9 / 3.85),
         (0.0, 0.01, 0.0),
     ],
 )
@@ -59,9 +59,11 @@ def test_a_layer_worked_by_hand():
     """Two images with means 2 and 6, variance 1 each: mean 4, variance 5. The mean squares are 5 and 37."""
     x = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
     mean, variance = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, 0.5)
-    share = (16 - 0.475 / 0.525 * 4.05) / (16 + 0.2 * 4.05)
-    assert mean.item() == pytest.approx(4 * share)
-    assert variance.item() == 1.0  # a shift of 4 squared is less than mean squares with a spread of 256 explain
+    of_mean = (16 - 0.475 / 0.525 * 4.05) / (16 + 0.5 * 4.05)
+    spread = (math.log(37 / 5) / 2) ** 2 + 0.15
+    of_variance = (math.log(5) ** 2 - 0.475 / 0.525 * spread) / (math.log(5) ** 2 + 0.5 * spread)
+    assert mean.item() == pytest.approx(4 * of_mean)
+    assert variance.item() == pytest.approx(5**of_variance)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 9), (6, 4, 3, 3), (6, 4, 3, 3, 2)])
@@ -78,13 +80,20 @@ def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
 
 def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():
     x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 + 1
-    x = x + torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
+    x = x + 0.3 * torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
     source = torch.zeros(4), torch.ones(4)
     mean, variance = shares.blend(x, *source, 1e-5, 1 / 64)
     assert (mean > 0.7).all()
-    assert (variance > 3.5).all()
-    mean, _ = shares.blend(x, *source, 1e-5, 1.0)
+    assert (variance > 3).all()
+    mean, variance = shares.blend(x, *source, 1e-5, 1.0)
     assert torch.equal(mean, source[0])
+
+
+def test_a_variance_that_falls_is_followed_as_far_as_one_that_rises():
+    x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0))
+    for factor in (0.01, 100.0):
+        _, variance = shares.blend(x * math.sqrt(factor), torch.zeros(4), torch.ones(4), 1e-5, 1 / 64)
+        assert (variance / factor).log().abs().max() < 0.3
 
 
 def test_gradients_flow_through_the_batch_s_part():
@@ -99,7 +108,9 @@ def test_gradients_flow_through_the_batch_s_part():
     variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
     got_mean, got_variance = (value.detach() for value in shares.blend(x, *norms._source(layer), layer.eps, 0.1))
     mean = mean * (got_mean / mean).mean().detach()
-    variance = 1 + (variance - 1) * ((got_variance - 1) / (variance - 1)).mean().detach()
+    eps = layer.eps
+    of_variance = ((got_variance + eps) / (1 + eps)).log().mean() / ((variance + eps) / (1 + eps)).log().mean()
+    variance = (1 + eps) ** (1 - of_variance.detach()) * (variance + eps) ** of_variance.detach() - eps
     y = (x - mean.view(1, 3, 1, 1)) / (variance + layer.eps).sqrt().view(1, 3, 1, 1)
     (expected,) = torch.autograd.grad((y * weight).sum(), x)
     torch.testing.assert_close(gradient, expected)
@@ -107,6 +118,9 @@ def test_gradients_flow_through_the_batch_s_part():
 
 def test_it_costs_one_pass_more_and_none_without_batch_norm():
     assert BNAdapt(make_network("image_bn"), statistics="auto").step(X).info["forwards"] == 2
+    large = make_batch("image_bn", 33, 0)
+    assert [len(part) for part in shares.probes(large)] == [17, 16]
+    assert BNAdapt(make_network("image_bn"), statistics="auto").step(large).info["forwards"] == 2
     for kind in ("image_gn", "vit_ln"):
         adapter = TENT(make_network(kind), statistics="auto")
         assert adapter.step(X).info["forwards"] == 1

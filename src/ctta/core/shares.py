@@ -18,10 +18,14 @@ shift of c p and a spread of 1 - c p. So one class at a time, one image at a tim
 statistics as they are unless the shift is larger than any class could explain, and large mixed batches follow even
 small shifts. Early and middle layers, in which a corruption shows and a class hardly does, follow earlier than the last
 ones. Shift and spread are averages over the layer's channels, in units of the source's variance. The variance has a
-share of its own, by the same rule: there an image's own value is its mean square about the source's mean.
+share of its own, by the same rule on a logarithmic scale, on which a variance that falls to a hundredth has shifted as
+far as one that rises a hundredfold; there an image's own value is its mean square about the source's mean.
 
-The likeness is read off the predictions of the source model under the most cautious shares, those of likeness 1. That
-is one pass more per batch. Nothing is remembered from batch to batch, so no stream can spoil the shares.
+The likeness is read off the predictions of the source model, first under the most cautious shares, those of likeness 1:
+on a clean stream they are the source's own predictions. A corruption may make all predictions the same. So of a large
+batch the second half is predicted under the shares that the first half gave; classes that come in bursts
+stay alike, what looked alike by corruption does not. That is one pass more per batch. Nothing is remembered from batch
+to batch, so no stream can spoil the shares.
 """
 
 from __future__ import annotations
@@ -30,8 +34,14 @@ import torch
 from torch import Tensor
 
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
-DOUBT = 0.2  # in units of the spread: a shift that is no larger is followed in part only
-PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # spread of means and mean squares before any image is seen; counts as one image
+DOUBT = 0.5  # in units of the spread: a shift that is no larger is followed in part only
+LARGE = 32  # images, of which a half is enough to see whether they are alike
+PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
+
+
+def probes(x: Tensor) -> list[Tensor]:
+    """What is predicted, one after the other, to find the likeness of a batch: as many images as it has."""
+    return [x] if len(x) < LARGE else [x[::2], x[1::2]]
 
 
 def likeness(logits: Tensor) -> Tensor:
@@ -66,11 +76,10 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tenso
     image_variance, image_mean = torch.var_mean(x.reshape(*x.shape[:2], -1), 2, correction=0)
     batch_mean = image_mean.mean(0)
     batch_variance = (image_variance + (image_mean - batch_mean).square()).mean(0)
+    log_source, log_batch = (variance + eps).log(), (batch_variance + eps).log()
     with torch.no_grad():
-        scale = variance + eps
-        means = (image_mean - mean) / scale.sqrt()
-        squares = image_variance / scale + means.square()
+        means = (image_mean - mean) / (variance + eps).sqrt()
+        squares = (image_variance + (image_mean - mean).square() + eps).log()
         mean_share = share(means.mean(0).square().mean(), spread(means, PRIOR_MEAN), likeness)
-        shift = ((batch_variance - variance) / scale).square().mean()
-        variance_share = share(shift, spread(squares, PRIOR_SQUARE), likeness)
-    return mean.lerp(batch_mean, mean_share), variance.lerp(batch_variance, variance_share)
+        variance_share = share((log_batch - log_source).square().mean(), spread(squares, PRIOR_SQUARE), likeness)
+    return mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
