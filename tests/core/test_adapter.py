@@ -78,7 +78,8 @@ class OneByOne(nn.Module):
 @pytest.mark.parametrize("method", ["bn_adapt", "tent", "cotta", "dss", "test_aug"])
 def test_one_image_of_one_by_one_maps(method):
     with pytest.raises(InputError, match='statistics="running"'):
-        ctta.create(method, OneByOne())(X[:1])
+        ctta.create(method, OneByOne(), preset="paper")(X[:1])
+    assert ctta.create(method, OneByOne())(X[:1]).shape == (1, CLASSES)
     assert ctta.create(method, OneByOne(), statistics="running")(X[:1]).shape == (1, CLASSES)
 
 

@@ -133,7 +133,7 @@ def test_the_threshold_starts_at_chance_and_halves_its_way_back_at_a_domain_star
 def test_the_update_is_the_paper_s_loss_and_nothing_else():
     """One step against plain torch: same gradient, same Adam step, same moving average."""
     x = make_batch("image_bn", 8, 0)
-    method = adapter(restore=0.0, ema=0.9)
+    method = adapter(restore=0.0, ema=0.9, statistics="batch")
     student, teacher = (with_batch_statistics(make_network("image_bn")) for _ in range(2))
     y = teacher(x).softmax(1).detach()
     top = y.max(1)
@@ -216,7 +216,7 @@ def test_sharpening_does_not_underflow(temperature):
 def test_the_preset_goes_by_the_input_s_size_and_is_reported(caplog):
     network = make_network("image_gn")
     with caplog.at_level("INFO", "ctta"):
-        for size, preset, optimizer in ((32, "cifar10", torch.optim.Adam), (96, "imagenet", torch.optim.SGD)):
+        for size, preset, optimizer in ((32, "cifar10+auto", torch.optim.Adam), (96, "imagenet+auto", torch.optim.SGD)):
             adapter = DSS(network, views=1)
             adapter(torch.rand(2, 3, size, size))
             assert adapter.preset == preset

@@ -27,7 +27,7 @@ from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
 from ctta.core.forward import Forward
 from ctta.core.inputs import check_form, check_logits, check_values, own_copy, value_range
-from ctta.core.settings import PAPER, Normalization, Presets, Traits
+from ctta.core.settings import AUTO, PAPER, Normalization, Presets, Traits
 from ctta.core.shares import likeness, probes
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import Before, all_finite
@@ -55,8 +55,9 @@ class Adapter(MethodTools):
 
     model       any `nn.Module` that maps (N, ...) to (N, C) logits; the adapter works on its own copy
     config      a whole configuration; without one, the preset decides
-    preset      a name from `presets`, a variant such as "paper" (the default), whose preset goes by the shape of the
-                first batch, or both: "cifar100+fast"
+    preset      a name from `presets`, as published; a variant, whose preset goes by the shape of the first batch:
+                "paper" (as published) or "auto" (the default: BatchNorm statistics follow the batch only as far as is
+                safe); or both: "cifar100+fast"
     seed        all randomness is a function of (seed, batch number)
     classes     C, if it cannot be read off the model's last linear layer
     views       how many augmented views (the field of that name), or an object that makes them, see `ctta.views.Views`
@@ -70,7 +71,7 @@ class Adapter(MethodTools):
     title: ClassVar[str]  # in tables
     presets: ClassVar[Presets] = settings.same_presets()
     traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
-    variants: ClassVar[Presets] = {PAPER: {}}  # settings over any preset
+    variants: ClassVar[Presets] = {PAPER: {}, AUTO: {"statistics": "auto"}}  # settings over any preset
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
 
     drift: Detector | None
@@ -101,7 +102,9 @@ class Adapter(MethodTools):
         self.views, self.inputs, self.seed, self.execution = views, inputs, seed, execution or Execution()
         self.batches, self.prepared = 0, False
         self._asked, self._fields = preset, fields
-        self.settings_by_shape = config is None and (preset or PAPER) in self.variants
+        if preset is None and "statistics" in fields:
+            self._asked = PAPER  # whoever says which statistics wants nothing else changed
+        self.settings_by_shape = config is None and (preset is None or preset in self.variants)
         self._lock = threading.Lock()
         self._current: CurrentBatch | None = None
         chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)

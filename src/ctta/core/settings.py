@@ -12,6 +12,7 @@ from ctta.base.image_size import is_large
 from ctta.base.text import quoted
 
 PAPER = "paper"  # the variant that adds nothing to a preset
+AUTO = "auto"  # the variant that is safe for any stream; the default of methods with a choice of statistics
 ASSUMED_SHAPE = (1, 3, 32, 32)  # of batches, until the first one is known
 FORMER = {"lean": "fast", "weighed": "fast"}  # variants that had another name
 
@@ -91,9 +92,14 @@ def preset_by_input(shape: Sequence[int]) -> str:
     return "imagenet" if len(shape) == 4 and is_large(*shape[2:]) else "cifar10"
 
 
+def default_variant(variants: Presets) -> str:
+    """The variant that is taken if no preset is named."""
+    return AUTO if AUTO in variants else PAPER
+
+
 def preset_name(asked: str | None, variants: Presets, shape: Sequence[int]) -> str:
     """The preset in full, "cifar10" or "cifar10+fast"; only a variant, or none, goes by the shape of the batch."""
-    asked = PAPER if asked is None else asked
+    asked = default_variant(variants) if asked is None else asked
     if asked in variants:
         base = preset_by_input(shape)
         return base if asked == PAPER else f"{base}+{asked}"

@@ -22,7 +22,7 @@ from ctta.base.errors import InputError
 from ctta.base.limits import VIEWS
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, log
-from ctta.core.settings import PAPER, Augmentation, Normalization, OptimizerSettings, Presets
+from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class MeanTeacher(Adapter):
     """A student that learns, a teacher that follows it slowly, and the source they both start at."""
 
     config: MeanTeacherConfig
-    variants: ClassVar[Presets] = {PAPER: {}, "fast": FAST_PRESET}
+    variants: ClassVar[Presets] = {**Adapter.variants, "fast": FAST_PRESET}
 
     def build(self) -> None:
         self.student, self.teacher = self.copy_source(many_passes=True), self.copy_source(many_passes=True)

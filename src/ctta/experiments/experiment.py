@@ -20,7 +20,7 @@ from ctta.base.limits import METHODS as MOST_METHODS
 from ctta.base.limits import NAME_BYTES, NOTE_LETTERS, NOTES, SEEDS, WHOLE_NUMBER
 from ctta.base.text import one_line, quoted
 from ctta.core.execution import FAST, Execution
-from ctta.core.settings import ASSUMED_SHAPE
+from ctta.core.settings import ASSUMED_SHAPE, PAPER
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS, protocol_problems
 from ctta.data.datasets import problems as data_problems
@@ -51,7 +51,7 @@ class Method:
     def cell(self, shape: Sequence[int], seed: int) -> Cell:
         """Resolve the settings for batches of this shape."""
         kind = METHODS[self.method]
-        preset = kind.preset_name(self.preset, shape)
+        preset = kind.preset_name(self.preset or PAPER, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
         return Cell(f"{_slug(self.name)}-s{seed}", self.method, self.name, seed, preset, config, asdict(kind.traits))
 
@@ -291,7 +291,7 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
         found.append(f"preset must be a text, the name of a preset. Got {quoted(preset)}.")
     else:
         try:
-            kind.preset_fields(kind.preset_name(preset, ASSUMED_SHAPE))
+            kind.preset_fields(kind.preset_name(preset or PAPER, ASSUMED_SHAPE))
         except ConfigError as error:
             found.append(str(error))
     try:

@@ -33,7 +33,7 @@ from ctta.base.limits import VECTORS
 from ctta.base.randomness import Randomness
 from ctta.core import statistics
 from ctta.core.adapter import Adapter, Step
-from ctta.core.settings import Augmentation, Features, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.settings import PAPER, Augmentation, Features, OptimizerSettings, Presets, Traits, same_presets
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,7 @@ class AdaContrast(Adapter):
     traits = Traits("all parameters", forwards=(5, 5), backwards=(1, 1), answers="after")
     config_type = AdaContrastConfig
     config: AdaContrastConfig
+    variants: ClassVar[Presets] = {PAPER: {}}
     presets: ClassVar[Presets] = same_presets(optimizer="sgd", lr=2e-4, weight_decay=1e-4)
     seen: Tensor
     memory_features: Tensor

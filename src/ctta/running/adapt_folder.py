@@ -28,6 +28,7 @@ from ctta.base.fileio import Appender, hashed, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.adapter import Adapter
+from ctta.core.settings import default_variant
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
@@ -258,7 +259,7 @@ def plan_adaptation(
     about = {
         "model": {"name": None if own else model, "factory": model if own else None, "weights": weights}
         | {"mean": mean and list(mean), "std": std and list(std)},
-        "methods": [{**(changes or {}), "method": method, "preset": preset}],
+        "methods": [{**(changes or {}), "method": method, "preset": preset or _safe_preset(method, changes)}],
         "seeds": [seed],
     }
     made = _checked(about, method, batch, size)  # an experiment whose data are yet to come
@@ -272,6 +273,12 @@ def plan_adaptation(
         raise InputError(f"There are {len(names)} names of classes; the model has {adapter.classes} classes.")
     asked = {**about, "data": {"path": str(path), "size": size, "batch": batch, "detect": detect}}
     return AdaptationPlan(adapter, stream, cell, names, asked)
+
+
+def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:
+    """The preset that a method made without one has; for a benchmark it is the published one."""
+    own = method in METHODS and "statistics" not in (changes or {})
+    return default_variant(METHODS[method].variants) if own else None
 
 
 def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None) -> experiments.Experiment:
