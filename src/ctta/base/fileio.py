@@ -11,15 +11,23 @@ from pathlib import Path
 from typing import Any
 
 from ctta.base.errors import ConfigError, CttaError, InputError
+from ctta.base.limits import WHOLE
 
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """A damaged file fails in as many ways as there are decoders: each becomes one plain sentence."""
+    """A damaged file fails in as many ways as there are decoders: each becomes one plain sentence.
+
+    Folders, pipes and devices are refused before they are opened: to read a pipe may take forever.
+    """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"It is no regular file, but should be {expected}.")
         yield
     except CttaError as error:
         raise InputError(f"{path} is refused. {error}") from error
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {path}. Give {expected}.") from error
     except Exception as error:
         if found := impostor(path):
             raise InputError(f"{path} is {found}, not {expected}. Download it again, the file itself.") from error
@@ -28,12 +36,30 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         ) from error
 
 
+def read_whole(path: Path, expected: str) -> bytes:
+    """The content of a file that is not too long to be read at once."""
+    with reading(path, expected):
+        if (size := path.stat().st_size) > WHOLE:
+            raise InputError(f"It has {size} bytes, more than the {WHOLE} that are read as {expected}.")
+        return path.read_bytes()
+
+
+def read_lines(path: Path, expected: str) -> list[str]:
+    """The lines of a text that are not empty, without spaces around them."""
+    content = read_whole(path, expected)
+    with reading(path, expected):
+        return [line.strip() for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+
+
 def impostor(path: Path) -> str:
-    """What a failed download left under the name of the file; empty if it is none of that."""
-    if not path.is_file():
+    """What a failed download left under the name of the file; empty if it is none of that, or cannot be read."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            head = file.read(512)
+    except OSError:
         return ""
-    with path.open("rb") as file:
-        head = file.read(512)
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "empty"
