@@ -99,7 +99,7 @@ HEADERS = [
     ("no type", npy((4,), "nonsense", bytes(4))),
     ("a type that is code", npy((4,), "__import__('os')", bytes(4))),
     ("a header that is code", npy((), head="__import__('os').mkdir('ran')")),
-    ("a deep header", npy((), head="(" * 5000)),
+    ("a deep header", npy((), head="(" * 500)),
     ("a long header", npy((), head=" " * 60_000)),
     ("version 3", npy((4,), body=bytes(4), version=(3, 0))),
     ("version 9", npy((4,), body=bytes(4), version=(9, 9))),
@@ -151,15 +151,16 @@ def lying(content, claimed):
 
 def doubled():
     content = io.BytesIO()
-    with zipfile.ZipFile(content, "w") as archive, pytest.warns(UserWarning, match="Duplicate"):
-        for _ in range(2):
+    with zipfile.ZipFile(content, "w") as archive:
+        archive.writestr("images.npy", npy_of(IMAGES))
+        with pytest.warns(UserWarning, match="Duplicate"):
             archive.writestr("images.npy", npy_of(IMAGES))
     return content.getvalue()
 
 
 ARCHIVES = [
     ("images that unpack to a thousand times their length", bomb, f"{RATIO} times the length"),
-    ("images that unpack by another method", lambda: bomb(zipfile.ZIP_BZIP2), f"{RATIO} times the length"),
+    ("images that unpack by another method", lambda: bomb(zipfile.ZIP_LZMA), f"{RATIO} times the length"),
     ("a length that is claimed too large", lambda: lying(npz_of(True, images=IMAGES), 2**31), "times the length"),
     ("a length that is claimed too small", lambda: lying(npz_of(True, images=IMAGES), 500), "cannot be read"),
     ("two arrays of one name", doubled, "holds 'images' more than once"),
@@ -174,7 +175,11 @@ ARCHIVES = [
     ("one label", lambda: npz_of(images=IMAGES, labels=np.array(3)), "4 whole numbers as labels"),
     ("float labels", lambda: npz_of(images=IMAGES, labels=LABELS * 1.0), "4 whole numbers as labels"),
     ("negative labels", lambda: npz_of(images=IMAGES, labels=LABELS - 1), "must be 0 or more"),
-    ("labels beyond int64", lambda: npz_of(images=IMAGES, labels=LABELS + np.uint64(2**63)), "must be 0 or more"),
+    (
+        "labels beyond int64",
+        lambda: npz_of(images=IMAGES, labels=LABELS.astype(np.uint64) + np.uint64(2**63)),
+        "must be 0 or more",
+    ),
     ("too few classes", lambda: npz_of(images=IMAGES, labels=LABELS, classes=np.array(["a"])), "must be 0 to 0"),
     ("one class", lambda: npz_of(images=IMAGES, labels=LABELS, classes=np.array("a")), "list of names as classes"),
     ("float classes", lambda: npz_of(images=IMAGES, labels=LABELS, classes=np.ones(3)), "list of names as classes"),
@@ -253,8 +258,8 @@ def array_pickle(shape, dtype="u1", raw=bytes(3072)):
     return batch_of(State())
 
 
-DEEP = b"".join([b"}", b"N\x85" * 60_000, b"Ns."])  # a key of 60,000 tuples, one in the other
-TWINS = b"}" + b")q\x00" + b"h\x00h\x00\x86q\x00" * 60 + b"Ns."  # a key of 2 ** 60 empty tuples
+DEEP = b"}N" + b"\x85" * 60_000 + b"Ns."  # a key of 60,000 tuples, one in the other
+TWINS = b"})" + b"q\x00h\x00\x86" * 60 + b"Ns."  # a key of 2 ** 60 empty tuples
 PICKLES = [
     ("a codec that unpacks", batch_of(Codec(zlib.compress(bytes(10**8)), "zlib_codec"))),
     ("another codec that unpacks", batch_of(Codec(b"BZh9", "bz2_codec"))),
@@ -263,7 +268,7 @@ PICKLES = [
     ("a large bytes", batch_of(Call(bytes, HUGE))),
     ("a range as a list", batch_of(Call(list, range(10**9)))),
     ("eval", batch_of(Call(eval, "__import__('os').mkdir('ran')"))),
-    ("getattr", batch_of(Call(getattr, os, "mkdir")) if False else b"cbuiltins\ngetattr\n."),
+    ("getattr", b"cbuiltins\ngetattr\n."),
     ("a shape without content", array_pickle((HUGE, 3072))),
     ("a shape that is too large", array_pickle((2, 3072))),
     ("a shape of another kind", array_pickle("3072")),
@@ -310,7 +315,8 @@ PICKLES = [
 def test_pickles_of_cifar(tmp_path, attempt, kind, content, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_batch").write_bytes(content)
-    cheap(read_clean_images, tmp_path / "test_batch")
+    said = cheap(read_clean_images, tmp_path / "test_batch")
+    assert ("as a key" in said) == kind.startswith("a key that")
     assert not (tmp_path / "ran").exists()
     attempt("pickles that want more than data")
 
@@ -456,7 +462,7 @@ def test_an_export_is_not_resumed_from_damage(tmp_path, attempt, kind, name, dam
     begun(tmp_path)
     file = tmp_path / "out" / name
     file.write_bytes(damage(file.read_bytes()))
-    with pytest.raises((InputError, ConfigError), match="fog|labels"):
+    with pytest.raises((InputError, ConfigError), match=r"fog|labels"):
         list(plan(tmp_path).run())
     begun(tmp_path)
     assert [progress.done for progress in plan(tmp_path).run()][-1] == 8, "without damage it is"
@@ -511,13 +517,13 @@ def read_unlabelled(path):
 
 
 LOADERS = [
-    ("npy", "some.npy", read_unlabelled, 900),
-    ("npz", "some.npz", arrays, 900),
-    ("npz, packed", "some.npz", arrays, 900),
-    ("npz of point clouds", "some.npz", clouds, 900),
-    ("CIFAR", "test_batch", arrays, 900),
-    ("HDF5", "some.h5", lambda path: open_stream(Data(dataset="scanobjectnn", path=str(path), domains="clean")), 600),
-    ("mesh", "some.off", read_off, 900),
+    ("npy", "some.npy", read_unlabelled, 360),
+    ("npz", "some.npz", arrays, 360),
+    ("npz, packed", "some.npz", arrays, 360),
+    ("npz of point clouds", "some.npz", clouds, 360),
+    ("CIFAR", "test_batch", arrays, 360),
+    ("HDF5", "some.h5", lambda path: open_stream(Data(dataset="scanobjectnn", path=str(path), domains="clean")), 360),
+    ("mesh", "some.off", read_off, 360),
 ]
 
 

@@ -286,7 +286,7 @@ SEEDS = [
     ("TIFF, deflated", stored(pictures(1, 12, 12)[0], "TIFF", compression="tiff_deflate")),
     ("PPM", stored(pictures(1, 12, 12)[0], "PPM")),
 ]
-EACH = 600
+EACH = 300
 
 
 @pytest.mark.parametrize(("kind", "content"), SEEDS, ids=[case[0] for case in SEEDS])

@@ -42,7 +42,7 @@ def _read(h5py: Any, stored: Any, name: str, length: int) -> NDArray[Any]:
     if not isinstance(stored.get(name, getlink=True), h5py.HardLink):
         raise InputError(f"{name!r} is a link, which could lead to another file.")
     array = stored[name]
-    if not isinstance(array, h5py.Dataset) or array.shape is None or array.dtype.kind not in "fiu":
+    if not isinstance(array, h5py.Dataset) or not array.shape or array.dtype.kind not in "fiu":
         raise InputError(f"{name!r} is no array of numbers.")
     if array.external or array.is_virtual:
         raise InputError(f"{name!r} is kept in other files.")

@@ -217,5 +217,5 @@ NAMES: Mapping[str, Any] = {
     # What checkpoints hold besides weights: NumPy numbers, the arguments of a training script.
     **{f"numpy.{core}.multiarray.{name}": Inert for core in ("core", "_core") for name in ("scalar", "_reconstruct")},
     **dict.fromkeys(("argparse.Namespace", "numpy.dtype", "numpy.ndarray", "torch.device", "torch.Tensor"), Inert),
-    **dict.fromkeys(("torch.nn.parameter.Parameter", "torch.nn.parameter.Buffer", "_codecs.encode"), Inert),
+    **dict.fromkeys(("torch.nn.parameter.Parameter", "torch.serialization._get_layout", "_codecs.encode"), Inert),
 }

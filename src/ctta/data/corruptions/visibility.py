@@ -135,6 +135,8 @@ def read_off(path: str | os.PathLike[str]) -> Mesh:
         head = " ".join(words[0])[len("OFF") :].split() or words.pop(1)
         count, faces = int(head[0]), int(head[1])
         vertices = np.array([line[:3] for line in words[1 : 1 + count]], np.float64)
+        if vertices.shape != (count, 3):
+            raise ValueError(f"it has no {count} vertices of three coordinates")
         polygons = [list(map(int, line[1 : 1 + int(line[0])])) for line in words[1 + count : 1 + count + faces]]
         if len(polygons) != faces:
             raise ValueError(f"it ends after {len(polygons)} of {faces} faces")
