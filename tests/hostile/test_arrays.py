@@ -262,7 +262,7 @@ DEEP = b"}N" + b"\x85" * 60_000 + b"Ns."  # a key of 60,000 tuples, one in the o
 TWINS = b"})" + b"q\x00h\x00\x86" * 60 + b"Ns."  # a key of 2 ** 60 empty tuples
 PICKLES = [
     ("a codec that unpacks", batch_of(Codec(zlib.compress(bytes(10**8)), "zlib_codec"))),
-    ("another codec that unpacks", batch_of(Codec(b"BZh9", "bz2_codec"))),
+    ("a codec that unpacks in another way", batch_of(Codec(b"BZh9", "bz2_codec"))),
     ("a codec that turns letters", batch_of(Codec("qngn", "rot13"))),
     ("a large bytearray", batch_of(Call(bytearray, HUGE))),
     ("a large bytes", batch_of(Call(bytes, HUGE))),
@@ -311,12 +311,20 @@ PICKLES = [
 ]
 
 
+REASONS = {
+    "a key that": "as a key",
+    "a codec that": "otherwise than as latin1",
+    "a call of data": "is no function",
+}
+
+
 @pytest.mark.parametrize(("kind", "content"), PICKLES, ids=[case[0] for case in PICKLES])
 def test_pickles_of_cifar(tmp_path, attempt, kind, content, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "test_batch").write_bytes(content)
     said = cheap(read_clean_images, tmp_path / "test_batch")
-    assert ("as a key" in said) == kind.startswith("a key that")
+    for start, reason in REASONS.items():
+        assert (reason in said) == kind.startswith(start)
     assert not (tmp_path / "ran").exists()
     attempt("pickles that want more than data")
 
@@ -371,6 +379,8 @@ def test_hdf5_files(tmp_path, attempt, kind, make, field, dataset):
     with pytest.raises(InputError) as caught:
         open_stream(Data(dataset=dataset, path=str(where), domains="clean"))
     assert str(where) in str(caught.value)
+    assert ("is a link" in str(caught.value)) == kind.startswith("a link")
+    assert ("in other files" in str(caught.value)) == kind.startswith("content of another")
     attempt("HDF5 files")
 
 
@@ -413,6 +423,7 @@ CACHES = [
     ("cut", lambda content: content[:-5]),
     ("empty", lambda content: b""),
     ("of other samples", lambda content: npy_of(IMAGES[:3])),
+    ("of more samples", lambda content: npy_of(pictures(9))),
     ("of another type", lambda content: npy_of(IMAGES.astype(float))),
     ("of another form", lambda content: npy_of(IMAGES[..., 0])),
     ("of objects", lambda content: npy((4,), "|O", bytes(32))),

@@ -39,7 +39,10 @@ def read_clouds(files: Sequence[Path]) -> tuple[NDArray[Any], NDArray[Any]]:
 
 def _read(h5py: Any, stored: Any, name: str, length: int) -> NDArray[Any]:
     """Read an array of numbers that is in the file itself, after its size was checked."""
-    if not isinstance(stored.get(name, getlink=True), h5py.HardLink):
+    link = stored.get(name, getlink=True)
+    if link is None:
+        raise InputError(f"It has no {name!r}.")
+    if not isinstance(link, h5py.HardLink):
         raise InputError(f"{name!r} is a link, which could lead to another file.")
     array = stored[name]
     if not isinstance(array, h5py.Dataset) or not array.shape or array.dtype.kind not in "fiu":
