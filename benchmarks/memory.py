@@ -1,4 +1,4 @@
-"""Memory of DSS: student, teacher, source weights and optimiser state between batches, a chunk of views within one.
+"""Memory of DSS: networks, optimiser state and what both were before the last batch; a chunk of views within one.
 
 It is counted in two ways: the parts of the adapter one by one, and every tensor in the process that was not there
 before. If something else were kept, the second number would be larger than the first.
@@ -73,12 +73,13 @@ class ViewsInside:
 
 
 def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
-    """Measure DSS after a batch: each part, all tensors and the peak, over the model's bytes; and views at once."""
+    """Measure DSS after two batches: each part, all tensors and the peak, over the model's bytes; and views at once."""
     before = tensor_bytes(alive())
     peak = PeakMemory()
     adapter = DSS(model, preset=DSS.preset_name(None, x.shape), **{"execution": FAST, **fields})
     views = ViewsInside(adapter.teacher, len(x))
-    adapter.step(x)
+    for _ in range(2):  # what has changed is copied before the next batch
+        adapter.step(x)
     megabytes = peak.megabytes()
     assert adapter.optimizer is not None
     slots = [value for state in adapter.optimizer.state.values() for value in state.values()]
@@ -88,6 +89,7 @@ def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
         "student": network_bytes(adapter.student),
         "teacher": network_bytes(adapter.teacher),
         "optimiser state": tensor_bytes(slots),
+        "state before the batch": tensor_bytes(adapter._before.copies()),
         "gradients": tensor_bytes(gradients),
         "threshold, counters, their start": tensor_bytes([*adapter.buffers(recurse=False), *adapter._initial]),
     }

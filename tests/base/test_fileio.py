@@ -48,9 +48,9 @@ def test_a_file_is_replaced_as_a_whole(tmp_path, durable, monkeypatch):
         raise OSError("disk full")
 
     monkeypatch.setattr("pathlib.Path.replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(InputError, match=r"file cannot be written: disk full\."):
         fileio.write_atomically(path, b"newer", durable=durable)
-    assert path.read_bytes() == b"new"
+    assert [(one.name, one.read_bytes()) for one in path.parent.iterdir()] == [("file", b"new")]
 
 
 def test_a_fingerprint_is_of_names_lengths_and_ends(tmp_path):

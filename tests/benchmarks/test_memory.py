@@ -24,6 +24,7 @@ def test_memory_of_dss_is_the_sum_of_its_parts(lanes):
     values = sum(parameter.numel() for parameter in network.parameters())
     counts = len(list(network.parameters()))
     assert parts["optimiser state"] == pytest.approx((2 * values + counts) * 4 / memory.network_bytes(network))
+    assert parts["state before the batch"] == pytest.approx(2 + parts["optimiser state"], rel=0.1)
     assert parts["gradients"] == 0
     assert result["alive"] == pytest.approx(result["held"], rel=0.01)
     assert 4 // lanes <= result["views_at_once"] <= 4, "at least those of one pass, at most those of all"

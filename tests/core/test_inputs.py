@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from ctta import DSS, TENT, InputError, ModelError, Source
+from ctta import DSS, TENT, ConfigError, InputError, ModelError, Source
 from ctta.testing.networks import CLASSES, ImageBN, make_batch, make_network
 
 X = make_batch("image_bn", 4, 0)
@@ -54,4 +54,14 @@ def test_slightly_out_of_range_is_rounding_not_an_error():
     adapter(X.clamp(0, 1) * 1.0 + 5e-4)
     with pytest.raises(InputError, match=r"ctta\.Normalized"):
         adapter(X - 0.3)
-    TENT(make_network("image_bn"))(X - 0.3)  # makes no views: any range goes
+
+
+def test_images_lie_between_0_and_1_for_every_method_unless_the_user_says_otherwise():
+    for bad, words in [(X - 0.3, "normalised"), (X * 255, "x / 255"), (X * 3e38, "normalised")]:
+        with pytest.raises(InputError, match=words):
+            TENT(make_network("image_bn"))(bad)
+    TENT(make_network("image_bn"), inputs="any")(X - 0.3)
+    with pytest.raises(InputError, match=r"views=\.\.\."):  # its own views are of pixels
+        DSS(make_network("image_bn"), inputs="any")(X - 0.3)
+    with pytest.raises(ConfigError, match="'auto' or 'any'"):
+        TENT(make_network("image_bn"), inputs="pixels")

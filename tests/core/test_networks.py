@@ -56,12 +56,6 @@ def test_move_is_a_weighted_mean_on_the_device():
     assert [weight.tolist() for weight in weights] == [[2.0, 3.0], [7]]  # whole numbers are no weights
 
 
-def test_assign_finite_keeps_what_was_there():
-    state = torch.tensor([1.0, 2.0, 3.0])
-    layers.assign_finite(state, torch.tensor([4.0, float("nan"), float("inf")]))
-    assert state.tolist() == [4, 2, 3]
-
-
 def test_a_shared_weight_copy_has_the_same_tensors_and_modules_of_its_own():
     network = make_network("image_bn")
     other = layers.shared_weight_copy(network)

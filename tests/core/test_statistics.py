@@ -126,13 +126,28 @@ def test_training_statistics_are_those_of_training_mode():
     assert torch.equal(ours.bn1.running_var, plain.bn1.running_var)
 
 
-def test_training_statistics_follow_nothing_that_is_not_finite():
+def test_changes_of_training_statistics_are_counted():
     network = make_network("image_bn").eval()
-    before = statistics(network)[:2]
+    own = [network.bn1.running_mean, network.bn1.running_var]
+    before = [(statistic.clone(), statistic._version) for statistic in own]
     with torch.no_grad(), norms.training_statistics(network):
-        network(X * float("nan"))
-    assert all(torch.equal(a, b) for a, b in zip(before, statistics(network)[:2], strict=True))
-    assert network(X).isfinite().all()
+        network(X)
+    for now, (value, version) in zip(own, before, strict=True):
+        assert not torch.equal(now, value)
+        assert now._version > version
+
+
+def test_one_wild_batch_hardly_moves_running_statistics():
+    adapter = TENT(make_network("image_bn"), statistics="running", batch_weight=0.1, inputs="any", lr=0.0)
+    for _ in range(30):
+        adapter(X)
+    calm = [tensor.clone() for name, tensor in adapter.model.named_buffers() if "stream_" in name]
+    adapter(X * 255)
+    wild = [tensor for name, tensor in adapter.model.named_buffers() if "stream_" in name]
+    for mean, variance, new_mean, new_variance in zip(calm[::2], calm[1::2], wild[::2], wild[1::2], strict=True):
+        assert ((new_mean - mean).abs() <= 0.1 * 3.01 * variance.sqrt() + 1e-3).all()
+        assert (new_variance <= variance * (0.9 + 0.1 * 9.01) + 1e-3).all()
+        assert not torch.equal(new_mean, mean)
 
 
 def test_views_in_one_pass_keep_their_own_statistics():

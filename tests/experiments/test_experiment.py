@@ -66,7 +66,7 @@ def test_networks_are_run_fast_unless_the_section_says_otherwise():
 
 
 def test_notes_are_a_list():
-    with pytest.raises(ConfigError, match=r"notes must be a list of texts\. Got 'one'\."):
+    with pytest.raises(ConfigError, match=r"notes must be a list of at most 100 texts .*\. Got 'one'\."):
         experiments.make(GOOD | {"notes": "one"})
 
 

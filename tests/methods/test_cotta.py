@@ -13,7 +13,7 @@ from ctta import CoTTA
 from ctta.base.randomness import Randomness
 from ctta.core.losses import consistency
 from ctta.core.teacher import stochastic_restore
-from ctta.testing.contract import Fragile, arm, same
+from ctta.testing.contract import Fragile, Fuse, same
 from ctta.testing.networks import make_batch, make_network, make_stream
 from plain import with_batch_statistics
 
@@ -45,14 +45,15 @@ def test_five_batches_against_plain_torch():
 
 
 def test_a_skipped_step_does_not_move_the_teacher():
-    adapter = CoTTA(Fragile(make_network("image_bn")), augmentation_threshold=0.0, restore=0.0, ema=0.5)
+    fuse = Fuse()
+    adapter = CoTTA(Fragile(make_network("image_bn"), fuse), augmentation_threshold=0.0, restore=0.0, ema=0.5)
     stream = make_stream("image_bn")
     adapter(stream[0])
     before = [parameter.clone() for parameter in adapter.teacher.parameters()]
-    arm(adapter, True)
+    fuse.arm("gradient")
     assert adapter.step(stream[1]).info["skipped"] == 1
     assert same(before, list(adapter.teacher.parameters()))
-    arm(adapter, False)
+    fuse.arm("")
     adapter(stream[2])
     assert not same(before, list(adapter.teacher.parameters()))
 

@@ -24,7 +24,14 @@ RECORD = Record(
 
 def test_everything_comes_back(tmp_path):
     folder = RunFolder(tmp_path / "new" / "run")
-    run = Run("a", "1f", {"x": 1}, {"batch": 10}, (Cell("tent-s0", "tent", "TENT", 0, "cifar10", {"lr": 0.1}),), {})
+    run = Run(
+        "a",
+        "1f",
+        {"x": 1},
+        {"batch": 10, "domains": [["fog", 5]]},
+        (Cell("tent-s0", "tent", "TENT", 0, "cifar10", {"lr": 0.1}),),
+        {},
+    )
     folder.write_run(replace(run, notes=("One.",)))
     assert folder.run() == replace(run, notes=("One.",))
     done = Done(2, 20, 4, 1.5, 60.0, valid=False, problems=("Off.",))

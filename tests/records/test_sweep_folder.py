@@ -8,7 +8,9 @@ from ctta import StateError
 from ctta.records.run_folder import Run
 from ctta.records.sweep_folder import SHORT, Head, SweepFolder, heads, shown, text
 
-HEAD = Head("lr", {"method.lr": [0.1, 0.2]}, ("method.lr",), {"lr-0.1": {"method.lr": 0.1}, "lr-0.2": {}})
+HEAD = Head(
+    "lr", {"method.lr": [0.1, 0.2]}, ("method.lr",), {"lr-0.1": {"method.lr": 0.1}, "lr-0.2": {"method.lr": 0.2}}
+)
 
 
 def test_the_head_comes_back_and_points_are_those_that_have_begun(tmp_path):

@@ -16,9 +16,9 @@ def test_an_adapter_goes_on_from_its_file(tmp_path):
     assert checkpoint.load(path) is None
     adapter.step(first)
     adapter.step(second)
-    checkpoint.save(path, adapter, 2)
+    checkpoint.save(path, adapter, 2, "ab")
     saved, fresh = checkpoint.load(path), TENT(network(), lr=0.1)
-    assert saved["step"] == 2
-    fresh.load_state_dict(saved["state"])
+    assert (saved.step, saved.records_sha256) == (2, "ab")
+    fresh.load_state_dict(saved.state)
     assert torch.equal(fresh(third), adapter(third))
     assert [one.name for one in path.parent.iterdir()] == [path.name]

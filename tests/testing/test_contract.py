@@ -156,12 +156,19 @@ class LearnsAnything(TENT):
 
 
 class LearnsBeforeItLooks(TENT):
-    """Changes state before the batch is checked."""
+    """Changes state before the batch is checked, and in a way that torch does not count."""
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
-        with torch.no_grad():
-            next(self.model.parameters()).mul_(0.99)
+        next(self.model.parameters()).data.mul_(0.99)
         return super().observe(x)
+
+
+class LearnsInPieces(TENT):
+    """Changes state before the last pass, and in a way that torch does not count."""
+
+    def adapt(self, x: Tensor) -> Step:
+        next(self.model.parameters()).data.mul_(0.99)
+        return super().adapt(x)
 
 
 class ReadsOften(TENT):
@@ -295,10 +302,11 @@ CAUGHT = [
     (NoPickle, contract.check_copies, "pickle failed"),
     (LearnsBeforeItLooks, contract.check_bad_input, "a bad batch (NaN or infinity) changed the state"),
     (AcceptsNaN, contract.check_bad_input, "a bad batch (NaN or infinity) was accepted"),
-    (NeedsTwo, contract.check_one_sample, "logits that are not finite"),
+    (NeedsTwo, contract.check_one_sample, "one sample was refused: The model answers NaN"),
     (LearnsAnything, contract.check_skips_non_finite, "was not skipped"),
+    (LearnsInPieces, contract.check_fails_whole, "a failure at pass 0 changed the state"),
     (TakesTheDefaultPrecision, contract.check_default_dtype, "the default dtype changes the predictions"),
-    (ReadsOften, contract.check_one_synchronisation, "batch 0 waited for the device 2x"),
+    (ReadsOften, contract.check_two_synchronisations, "batch 0 waited for the device 3x"),
 ]
 
 

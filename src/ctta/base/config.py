@@ -6,13 +6,15 @@ All mistakes of a configuration are found together and reported in one error.
 from __future__ import annotations
 
 import dataclasses
-import math
+import sys
 import types
 import typing
 from collections.abc import Mapping
 from typing import Any, Literal, Self, TypeVar
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.limits import TEXT_LETTERS, WHOLE_NUMBER
+from ctta.base.text import one_line, quoted
 
 
 def setting(
@@ -86,19 +88,19 @@ class Config:
     def _unknown(cls, name: str) -> str:
         for field in dataclasses.fields(cls):
             if field.metadata.get("was") == name:
-                return f"The field {name!r} of {cls.__name__} is now called {field.name!r}."
-        return f"{cls.__name__} has no field {name!r}. {nearest(name, cls.fields())}"
+                return f"The field {quoted(name)} of {cls.__name__} is now called {quoted(field.name)}."
+        return f"{cls.__name__} has no field {quoted(name)}. {nearest(name, cls.fields())}"
 
     def _problem(self, name: str, annotation: Any) -> str | None:
         field = next(field for field in dataclasses.fields(self) if field.name == name)
         value = getattr(self, name)
         if _fits(value, annotation) and _in_range(value, field.metadata):
             return None
-        problem = f"The field {name!r} of {type(self).__name__} must be {_accepted(type(self), field)}."
+        problem = f"The field {quoted(name)} of {type(self).__name__} must be {_accepted(type(self), field)}."
         former = field.metadata.get("renamed", {})
         if isinstance(value, str) and value in former:
-            return f"{problem} {value!r} is now called {former[value]!r}."
-        return f"{problem} Got {value!r} instead."
+            return f"{problem} {quoted(value)} is now called {quoted(former[value])}."
+        return f"{problem} Got {quoted(value)} instead.{_limit(value, annotation)}"
 
 
 def _sentence(field: dataclasses.Field[Any]) -> str:
@@ -135,10 +137,23 @@ def _fits(value: Any, annotation: Any) -> bool:
         entry = typing.get_args(annotation)[0]  # tuple[entry, ...]
         return isinstance(value, tuple) and all(_fits(one, entry) for one in value)
     if annotation is float:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        largest = sys.float_info.max  # neither NaN nor infinity, nor a whole number that no float can hold
+        return isinstance(value, int | float) and not isinstance(value, bool) and -largest <= value <= largest
     if annotation is int:
-        return isinstance(value, int) and not isinstance(value, bool)
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= WHOLE_NUMBER
+    if annotation is str:
+        return isinstance(value, str) and 0 < len(value) <= TEXT_LETTERS and one_line(value) == value
     return isinstance(value, annotation)
+
+
+def _limit(value: Any, annotation: Any) -> str:
+    """The limit that a value of an accepted kind is beyond; empty if it is of another kind."""
+    kinds = (annotation, *typing.get_args(annotation))
+    if str in kinds and isinstance(value, str):
+        return f" A text has one line of 1 to {TEXT_LETTERS:,} letters."
+    if int in kinds and isinstance(value, int) and abs(value) > WHOLE_NUMBER:
+        return f" A whole number is at most {WHOLE_NUMBER}."
+    return ""
 
 
 def _in_range(value: Any, metadata: Mapping[str, Any]) -> bool:
@@ -156,7 +171,7 @@ Kind = TypeVar("Kind", bound=Config)
 def section(kind: type[Kind], name: str, values: Any, problems: list[str]) -> Kind | None:
     """One section of a YAML file; what is wrong with it goes to `problems`."""
     if not isinstance(values, Mapping):
-        problems.append(f"{name} must be a mapping. Got {values!r}.")
+        problems.append(f"{name} must be a mapping. Got {quoted(values)}.")
         return None
     try:
         return kind.make(values)

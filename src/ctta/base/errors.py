@@ -14,6 +14,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from ctta.base.text import quoted
+
+LONGEST = 100  # letters of a name that are compared
+LISTED = 30  # names
+
 
 class CttaError(Exception):
     """The root of all errors that ctta raises on purpose."""
@@ -35,9 +40,10 @@ class StateError(CttaError, RuntimeError):
     """Saved state does not fit, or an adapter is used in a way it cannot be."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A sentence that names the nearest right name and all that are accepted."""
+def nearest(name: object, known: Iterable[str]) -> str:
+    """A sentence that names the nearest right name and those that are accepted, the first of them if there are many."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    hint = f"Did you mean {near[0]!r}? " if near else ""
-    return f"{hint}Accepted: {', '.join(known)}."
+    near = difflib.get_close_matches(name[:LONGEST], known, n=1, cutoff=0.5) if isinstance(name, str) else []
+    hint = f"Did you mean {quoted(near[0])}? " if near else ""
+    more = f" and {len(known) - LISTED} more" if len(known) > LISTED else ""
+    return f"{hint}Accepted: {', '.join(known[:LISTED]) or 'nothing'}{more}."

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import importlib
 import os
+import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ctta.base.errors import ConfigError, CttaError, InputError
-from ctta.base.limits import WHOLE
+from ctta.base.errors import ConfigError, CttaError, InputError, StateError
+from ctta.base.limits import NAME_BYTES, RATIO, UNPACKED, WHOLE
+from ctta.base.text import quoted
+
+TEMPORARY = r"\..*\.(\d+)-[0-9a-f]+\.tmp"  # names of files that are being written, with the number of the process
+RESERVED = {"con", "prn", "aux", "nul", *(f"{name}{i}" for name in ("com", "lpt") for i in range(1, 10))}  # Windows
+SEAL = b"ctta sha256 "
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 @contextmanager
@@ -32,7 +40,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         if found := impostor(path):
             raise InputError(f"{path} is {found}, not {expected}. Download it again, the file itself.") from error
         raise InputError(
-            f"{path} cannot be read as {expected} ({error!r}). It may be truncated: replace it or move it away."
+            f"{path} cannot be read as {expected} ({quoted(error)}). It may be truncated: replace it or move it away."
         ) from error
 
 
@@ -68,6 +76,14 @@ def impostor(path: Path) -> str:
     return "a git-lfs pointer" if text.startswith(b"version https://git-lfs") else ""
 
 
+def home(path: str | Path) -> Path:
+    """The path with ~ replaced by the folder of the user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise ConfigError(f"{path} cannot be found: there is no such user. Write the path without ~.") from error
+
+
 def make_folder(path: Path) -> None:
     """The folder and those above it; an error says why there cannot be one."""
     try:
@@ -77,16 +93,106 @@ def make_folder(path: Path) -> None:
         raise InputError(f"{path} cannot be made a folder: {reason}. Give another place to write to.") from error
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """An error of the system while a file is written becomes a sentence that names the file."""
+    try:
+        yield
+    except OSError as error:
+        remedy = "Free some space on its disk" if error.errno in FULL else "Make room for it or change its permissions"
+        raise InputError(
+            f"{path} cannot be written: {error.strerror or error}. {remedy}, or give another place to write to. What "
+            "was written before is kept."
+        ) from error
+
+
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Replace a file as a whole, so that it is the old one or the new one; `durable` waits until it is on the disk."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    with temporary.open("wb") as file:
-        file.write(content)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    temporary.replace(path)
+    make_folder(path.parent)
+    temporary = path.with_name(f".{path.name[:NAME_BYTES]}.{os.getpid()}-{secrets.token_hex(4)}.tmp")
+    with writing(path):
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+
+
+class Appender:
+    """Appends to a file, each piece at once, so that it is there if the process is killed."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with writing(path):
+            self._file = path.open("ab", buffering=0)
+
+    def write(self, content: bytes) -> None:
+        with writing(self._path):
+            while content:
+                content = content[self._file.write(content) :]
+
+    def flush_to_disk(self) -> None:
+        """Wait until all of it is on the disk, so that it is there if the machine goes down."""
+        with writing(self._path):
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Appender:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
+def sealed(content: bytes) -> bytes:
+    """Bytes with their checksum in front of them."""
+    return SEAL + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
+
+
+def unsealed(path: Path) -> bytes:
+    """Read what `sealed` made; a single bit that differs is an error."""
+    try:
+        head, _, content = path.read_bytes().partition(b"\n")
+    except OSError as error:
+        raise StateError(f"{path} cannot be read: {error.strerror or error}.") from error
+    if head != SEAL + hashlib.sha256(content).hexdigest().encode():
+        raise StateError(f"{path} is damaged, or from an earlier version: its checksum is missing or does not match.")
+    return content
+
+
+def safe_name(name: str) -> str:
+    """Return a name that is to become that of one file or folder; refuse it if it leads elsewhere or cannot be one."""
+    problem = ""
+    if not name.strip(" .") or name != name.strip():
+        problem = "it is empty, only dots, or begins or ends with a space"
+    elif any(letter in "/\\" or not letter.isprintable() for letter in name):
+        problem = "it has a slash, a line break or a letter that cannot be shown"
+    elif len(name.encode()) > NAME_BYTES:
+        problem = f"it is longer than {NAME_BYTES} bytes"
+    elif name.partition(".")[0].lower() in RESERVED:
+        problem = "some systems reserve it"
+    if problem:
+        raise ConfigError(f"{quoted(name)} cannot be the name of a file or folder: {problem}. Choose another name.")
+    return name
+
+
+def short_name(name: str) -> str:
+    """The name itself, or if it is too long for a file, its beginning and a hash of all of it."""
+    most, encoded = NAME_BYTES - 30, name.encode()  # a seed is added to it
+    return name if len(encoded) <= most else f"{encoded[: most - 9].decode(errors='ignore')}-{hashed(name)[:8]}"
+
+
+def check_growth(claimed: int, stored: int) -> None:
+    """Refuse content that is so much larger than the file that it can only be damaged or made to fill the memory."""
+    if claimed > max(UNPACKED, RATIO * stored):
+        raise InputError(
+            f"It claims {claimed} bytes of content, but has a length of {stored}. At most {UNPACKED} bytes, or {RATIO} "
+            "times the length of a file, are unpacked."
+        )
 
 
 def fingerprint(root: Path, names: Iterable[str], ends: int = 0) -> str:

@@ -12,9 +12,11 @@ from ctta.cli.terminal import interruptible, progress_bar, say, typed
 
 EXAMPLES = "Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos"
 
+MODEL = "embedded, a name from `ctta list models`, timm:NAME, or file.py:function, whose code is run."
+
 
 def command(
-    model: Annotated[str, Argument(help="embedded, a name from `ctta list models`, timm:NAME, or file.py:function.")],
+    model: Annotated[str, Argument(help=MODEL)],
     folder: Annotated[Path, Argument(help="Unlabelled images or point clouds: a folder, .npz file or .npy file.")],
     out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")] = Path("predictions.csv"),
     method: Annotated[str, Option(help="A name from `ctta list methods`.")] = "dss",
@@ -36,8 +38,7 @@ def command(
 
     Files that cannot be read are skipped, and the CSV file says why.
     """
-    import yaml
-
+    from ctta.base import plain_yaml
     from ctta.experiments.sections import override
     from ctta.report.reports import RunReport
     from ctta.running.adapt_folder import plan_adaptation
@@ -51,8 +52,8 @@ def command(
         preset=preset,
         changes=override({}, change or []),
         weights=weights,
-        mean=yaml.safe_load(f"[{mean}]") if mean else None,
-        std=yaml.safe_load(f"[{std}]") if std else None,
+        mean=plain_yaml.parse(f"[{mean}]", "--mean") if mean is not None else None,
+        std=plain_yaml.parse(f"[{std}]", "--std") if std is not None else None,
         size=size,
         batch=batch,
         seed=seed,

@@ -1,30 +1,34 @@
-"""The verbs of `ctta`. Exit codes: 0 done, 1 some runs failed, 2 something has to be fixed first, 130 interrupted."""
+"""The verbs of `ctta`.
+
+Exit codes: 0 done, 1 some runs failed, 2 something has to be fixed first, 3 something unexpected, 130 interrupted.
+"""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
 
-from typer import Typer
+from typer import Option, Typer
 
-from ctta.base.errors import CttaError
 from ctta.cli import adapt, check, corrupt, demo, report, run, track, train
 from ctta.cli import list as list_
-from ctta.cli.terminal import say
+from ctta.cli.failures import DEBUG, in_a_sentence
 
 ABOUT = "Continual test-time adaptation: keep a trained classifier accurate while the data it sees change."
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = Typer(name="ctta", help=ABOUT, no_args_is_help=True, pretty_exceptions_enable=False, context_settings=SETTINGS)
 for verb in (demo, run, report, track, adapt, train, list_, corrupt, check):
-    app.command(verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLES)(verb.command)
+    app.command(verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
+
+
+@app.callback()
+def debugging(debug: Annotated[bool, Option(DEBUG, help="Show tracebacks of errors, too.")] = False) -> None:
+    """The options before the verb; `failures` looks for this one."""
 
 
 def main() -> None:
-    """Run a command. An error that the user can fix is shown as one message, not as a traceback."""
+    """Run a command."""
     sys.path.append(str(Path.cwd()))  # so that a factory is found in the folder where the command is typed
-    try:
-        app(prog_name="ctta")
-    except CttaError as error:
-        say(("error ", "bold red"), str(error), error=True)
-        sys.exit(2)
+    app(prog_name="ctta")

@@ -8,6 +8,8 @@ from typing import Annotated
 
 from typer import Argument, Exit
 
+from ctta.base.limits import PROBLEMS
+from ctta.base.text import message
 from ctta.cli.options import Set
 from ctta.cli.terminal import say
 
@@ -23,7 +25,8 @@ def command(experiment: Annotated[Path, Argument(help="YAML file.")], change: Se
     problems = 0
     for finding in check(read_yaml(experiment, change or [])):
         problems += finding.kind == "problem"
-        say(f"{finding.about:<10}", HEADS[finding.kind], finding.text)
+        if finding.kind != "problem" or problems <= PROBLEMS:
+            say(f"{finding.about:<10}", HEADS[finding.kind], message(finding.text))
     rest = shlex.join([str(experiment), *(word for one in change or [] for word in ("--set", one))])
     if problems:
         say(f"{problems} problem{'s' if problems > 1 else ''}. Fix, then check again:  ctta check {rest}")

@@ -9,6 +9,7 @@ from typing import Annotated
 
 from typer import Option
 
+from ctta.base.lock import locked
 from ctta.cli import run
 from ctta.cli.options import AsJson, Out, Quiet, Set
 
@@ -26,7 +27,8 @@ def command(
     """Compare five methods on fifteen corruptions of the embedded data: tables and a page in two minutes."""
     name = "demo_clouds" if clouds else "demo"
     out = out or Path("runs") / name
-    if fresh and (out / "run.json").is_file():
-        shutil.rmtree(out)
+    if fresh and (out / "run.json").exists():
+        with locked(out):
+            shutil.rmtree(out)
     with as_file(files("ctta.assets").joinpath(f"{name}.yaml")) as path:
         run.command(path, out, change, quiet=quiet, as_json=as_json)

@@ -14,6 +14,7 @@ from rich.text import Text
 from typer import Argument
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.text import quoted
 from ctta.cli.options import AsJson
 
 EXAMPLES = "Examples:  ctta list methods    ctta list methods dss    ctta list corruptions"
@@ -28,15 +29,15 @@ def command(
 ) -> None:
     """List the methods, models, data sets, protocols or corruptions, or the settings of one of them."""
     if what not in LISTS:
-        raise ConfigError(f"There is no list of {what!r}. {nearest(what, LISTS)}")
+        raise ConfigError(f"There is no list of {quoted(what)}. {nearest(what, LISTS)}")
     noun, table, columns, settings = LISTS[what]
     entries = resolve_name(table)
     if name is None:
         rows = [{noun: key} | columns(entries[key] if isinstance(entries, Mapping) else key) for key in entries]
     elif name not in entries:
-        raise ConfigError(f"There is no {noun} {name!r}. {nearest(name, entries)}")
+        raise ConfigError(f"There is no {noun} {quoted(name)}. {nearest(name, entries)}")
     elif settings is None:
-        raise ConfigError(f"A {noun} has no settings to list. Leave out {name!r}.")
+        raise ConfigError(f"A {noun} has no settings to list. Leave out {quoted(name)}.")
     else:
         rows = [dict(zip(FIELD, field, strict=True)) for field in settings(entries[name])]
     if as_json:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rich.console import Console
+from rich.text import Text
 from typer import Argument
 
 from ctta.cli.options import AsJson
@@ -27,5 +28,5 @@ def command(
         print(json.dumps({**made.to_json(), "report": str(page)}))
         return
     for one in made.to_rich(Console().width):
-        Console().print(one, soft_wrap=isinstance(one, str), highlight=False)
+        Console().print(one, soft_wrap=isinstance(one, Text), highlight=False)
     say(f"Report: {page.resolve().as_uri()}")

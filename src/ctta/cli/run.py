@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Exit, Option
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.fileio import safe_name
+from ctta.base.text import one_line, quoted
 from ctta.cli import report
 from ctta.cli.options import TRACKER, AsJson, Every, Out, Quiet, Set
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
@@ -48,10 +50,10 @@ def command(
     what: Experiment | Sweep
     if "grid" in values:
         what = sweep.make(values, experiment.stem, typed())
-        path = out or Path("runs") / what.head.name
+        path = out or Path("runs") / safe_name(what.head.name)
     else:
         what = experiments.make(values, name=experiment.stem)
-        path = out or Path("runs") / what.name
+        path = out or Path("runs") / safe_name(what.name)
     tracking = [Tracking(folder, track, partial(say, error=True)) for _, folder in run_folders(what, path)]
 
     def stop() -> str:
@@ -66,7 +68,7 @@ def command(
             event = status.last
             now = f" {event.job.cell.label}: {event.domain}" if event and event.domain else ""
             text = f"{status.over}/{status.jobs} runs{now}" if status.opened == status.folders else "opening"
-            bar.update(task, completed=status.done, total=status.batches, description=f"{text:.40}")
+            bar.update(task, completed=status.done, total=status.batches, description=one_line(f"{text:.40}"))
             for one in tracking if event else ():
                 one.follow()
     if not status.jobs:
@@ -89,7 +91,7 @@ def _engine(name: str | None, workers: int | None, threads: int, address: str, e
     from ctta.running import engines
 
     if name not in (None, "local", "ray"):
-        raise ConfigError(f"There is no engine {name!r}. {nearest(name, ('local', 'ray'))}")
+        raise ConfigError(f"There is no engine {quoted(name)}. {nearest(name, ('local', 'ray'))}")
     if name is None and (workers is not None or threads != 1):
         raise ConfigError("--workers and --threads belong to an engine. Add --engine local or --engine ray.")
     if name != "ray" and address != "auto":

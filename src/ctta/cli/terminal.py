@@ -12,17 +12,20 @@ from rich import progress
 from rich.console import Console
 from rich.text import Text
 
+from ctta.base.text import harmless
+
 
 def say(*parts: str | tuple[str, str], error: bool = False, quiet: bool = False) -> None:
     """Print a line of texts and of (text, style), on standard error if it is not part of the result."""
-    Console(stderr=error, quiet=quiet).print(Text.assemble(*parts), soft_wrap=True)
+    safe = [harmless(part) if isinstance(part, str) else (harmless(part[0]), part[1]) for part in parts]
+    Console(stderr=error, quiet=quiet).print(Text.assemble(*safe), soft_wrap=True)
 
 
 def progress_bar(quiet: bool) -> progress.Progress:
     """Make a progress bar on standard error."""
     times = (progress.TimeElapsedColumn(), progress.TextColumn("left"), progress.TimeRemainingColumn())
     columns = (progress.BarColumn(), progress.MofNCompleteColumn(), _Rate(), *times)
-    name = progress.TextColumn("{task.description:<28}")
+    name = progress.TextColumn("{task.description:<28}", markup=False)
     return progress.Progress(name, *columns, console=Console(stderr=True), disable=quiet)
 
 

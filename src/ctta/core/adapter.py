@@ -19,15 +19,17 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.config import Config
-from ctta.base.errors import ConfigError, ModelError, StateError
+from ctta.base.errors import ConfigError, InputError, ModelError, StateError
 from ctta.base.randomness import Randomness
-from ctta.core import inputs, networks, optim, settings
+from ctta.core import networks, optim, settings
 from ctta.core import statistics as norms
 from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
 from ctta.core.forward import Forward
+from ctta.core.inputs import check_form, check_logits, check_values, own_copy, value_range
 from ctta.core.settings import PAPER, Normalization, Presets, Traits
 from ctta.core.tools import CurrentBatch, MethodTools
+from ctta.core.undo import Before, all_finite
 from ctta.core.views import Views
 
 log = logging.getLogger("ctta")
@@ -59,6 +61,8 @@ class Adapter(MethodTools):
     views       how many augmented views (the field of that name), or an object that makes them, see `ctta.views.Views`
     execution   precision, memory layout and compilation of all passes, see `ctta.Execution`
     boundaries  "known" to whoever calls `begin_domain`, or "detected" from the inputs, see `core.drift`
+    inputs      "auto": pixels of images, (N, 3, H, W) or (N, 1, H, W), must lie in [0, 1]; "any": all finite values are
+                right, for a model that wants something else
     fields      single fields of the configuration, over preset or config
     """
 
@@ -82,23 +86,26 @@ class Adapter(MethodTools):
         views: int | Views | None = None,
         execution: Execution | None = None,
         boundaries: Literal["known", "detected"] = "known",
+        inputs: Literal["auto", "any"] = "auto",
         **fields: Any,
     ) -> None:
         super().__init__()
         if boundaries not in ("known", "detected"):
             former = " 'told' is now called 'known'." if str(boundaries) == "told" else ""
             raise ConfigError(f"boundaries must be 'known' or 'detected'. Got {boundaries!r} instead.{former}")
+        if inputs not in ("auto", "any"):
+            raise ConfigError(f"inputs must be 'auto' or 'any'. Got {inputs!r} instead.")
         if isinstance(views, int):
             fields["views"], views = views, None
-        self.views, self.seed, self.execution = views, seed, execution or Execution()
+        self.views, self.inputs, self.seed, self.execution = views, inputs, seed, execution or Execution()
         self.batches, self.prepared = 0, False
         self._asked, self._fields = preset, fields
         self.settings_by_shape = config is None and (preset or PAPER) in self.variants
         self._lock = threading.Lock()
         self._current: CurrentBatch | None = None
-        chosen = self._given(config) if config is not None else self._chosen(settings.ASSUMED_SHAPE)
+        chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)
         with torch.inference_mode(False):
-            self.source_model = inputs.own_copy(model)
+            self.source_model = own_copy(model)
             self.classes = classes or networks.class_count(self.source_model) or 0
             self._check_model()
             networks.clear_caches_before_passes(self.source_model)
@@ -158,20 +165,13 @@ class Adapter(MethodTools):
                 f"{type(self).__name__} needs source data once before the stream: "
                 "adapter.prepare((x, y) for x, y in source_batches)."
             )
-        with self._scope(x) as x:
-            before = self.preset, self.config
-            try:
-                if self.batches == 0:
-                    self._follow_shape(x)
-                seen = None if self.drift is None else self.drift.inspect(x)
-                boundary = self._read(x, self.observe(x), seen)
-            except Exception:
-                self.change_settings(*before)  # a batch that is refused changes nothing
-                raise
-            if boundary:
+        with self._scope(x) as x, self._all_or_nothing():
+            if self.batches == 0:
+                self._follow_shape(x)
+            seen = None if self.drift is None else self.drift.inspect(x)
+            if self._read(x, self.observe(x), seen):
                 self.begin_domain()
-            step = self.adapt(x)
-            norms.commit_statistics(self)
+            step = self._sound_step(x)
             if self.drift is not None and seen is not None:
                 self.drift.accept(seen)
             self.skipped += self._batch.skipped
@@ -182,13 +182,13 @@ class Adapter(MethodTools):
         """The prediction with the current weights. Nothing is learned, no state changes."""
         with self._scope(x) as x, torch.no_grad():
             self._read(x)
-            return self.logits(x)
+            return check_logits(self.logits(x))
 
     def source(self, x: Tensor) -> Tensor:
         """The prediction of the unadapted model, with the source's own statistics."""
-        with self._scope(x) as x, norms.source_statistics(self.source_model, self.statistics):
+        with self._scope(x) as x:
             self._read(x)
-            return self.run(self.source_model, x)
+            return check_logits(self._source_logits(x))
 
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Show the method source data, (x, y) batches, before the stream; what it keeps is part of the state.
@@ -201,11 +201,17 @@ class Adapter(MethodTools):
             raise StateError("The stream has begun; source data come before it. Call reset(), then prepare(source).")
         batches = iter(source)
         first = next(batches, None)
-        if first is not None:
-            with self._scope(first[0]) as x:
-                self._follow_shape(x)
-        self.study(self._checked(itertools.chain([] if first is None else [first], batches)))
-        self.prepared = True
+        with self._all_or_nothing():
+            if first is not None:
+                with self._scope(first[0]) as x:
+                    self._follow_shape(x)
+            self.study(self._checked(itertools.chain([] if first is None else [first], batches)))
+            if not all(all_finite(self._before.changed())):
+                raise InputError(
+                    f"What {type(self).__name__} took from the source data is not finite: the model's prediction for a "
+                    "batch is not, or its gradient. Nothing was kept; give other images."
+                )
+            self.prepared = True
 
     def restore_source(self) -> None:
         """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
@@ -222,7 +228,7 @@ class Adapter(MethodTools):
         networks.overwrite(self._own_tensors(), self._initial)
         self.batches = 0
         if self.settings_by_shape and not self.prepared:
-            self.change_settings(*self._chosen(settings.ASSUMED_SHAPE))
+            self.change_settings(*self.settings_for(settings.ASSUMED_SHAPE))
 
     # Settings: known at construction, from a loaded state, or from the shape of the first batch.
 
@@ -245,7 +251,7 @@ class Adapter(MethodTools):
             raise ConfigError("Give a config or a preset, not both: a config is complete.")
         return "own", config.replace(**self._fields)
 
-    def _chosen(self, shape: Sequence[int]) -> tuple[str, Config]:
+    def settings_for(self, shape: Sequence[int]) -> tuple[str, Config]:
         """The preset for batches of this shape, and its settings."""
         name = self.preset_name(self._asked, shape)
         return name, self.config_type.make({**self.preset_fields(name), **self._fields})
@@ -260,6 +266,9 @@ class Adapter(MethodTools):
         norms.install_statistics(self.source_model, self.statistics, weight)
         self.build()
         self._initial = [tensor.clone() for tensor in self._own_tensors()]
+        self._before = Before()
+        for network in self._networks:
+            self._before.share(network.parameters(), self.source_model.parameters())
 
     def change_settings(self, preset: str, config: Config) -> None:
         """Take other settings, before anything has been learned."""
@@ -270,7 +279,7 @@ class Adapter(MethodTools):
     def _follow_shape(self, x: Tensor) -> None:
         """Without a named preset, the first batch decides: point clouds, small or large images."""
         if self.settings_by_shape and not self.prepared:
-            self.change_settings(*self._chosen(x.shape))
+            self.change_settings(*self.settings_for(x.shape))
             shape = tuple(x.shape[1:])
             log.info("%s: settings of preset %r, by input %s: %s", self.name, self.preset, shape, self.config)
             self.review()
@@ -287,11 +296,11 @@ class Adapter(MethodTools):
             )
         try:
             with torch.inference_mode(False), torch.enable_grad():
-                inputs.check_form(x, *self.placement)
+                check_form(x, *self.placement)
                 self._view_maker(x)  # refuses what it has no augmented views for
                 x = x.clone() if x.is_inference() else x.detach()
                 random = Randomness(self.seed, self.batches, x.device)
-                self._current = CurrentBatch(random, torch.zeros_like(self.skipped))
+                self._current = CurrentBatch(random, torch.ones_like(self.skipped, dtype=torch.bool))
                 with random.scoped():
                     yield x
         finally:
@@ -299,13 +308,71 @@ class Adapter(MethodTools):
             self._current = None
             self._lock.release()
 
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """If the block fails or is interrupted, all state is as it was before."""
+        settings, batches, prepared = (self.preset, self.config), self.batches, self.prepared
+        moments = [] if self.optimizer is None else optim.moments(self.optimizer)
+        frozen = {id(parameter) for parameter in self.source_model.parameters()}
+        changing = (tensor for tensor in (*self.parameters(), *self.buffers()) if id(tensor) not in frozen)
+        self._before.keep((*changing, *moments))
+        try:
+            yield
+        except BaseException:
+            self._before.restore()
+            self.batches, self.prepared = batches, prepared
+            self.change_settings(*settings)
+            raise
+
+    def _sound_step(self, x: Tensor) -> Step:
+        """Adapt; nothing is kept of it if what was learned is not finite.
+
+        If the weights that were learned before give no finite answer, the batch is taken again from the source's.
+        """
+        step, answers, state = self._attempt(x)
+        if not answers and self._source_logits(x).isfinite().all():
+            log.warning(
+                "%s: the adapted weights give answers that are not finite at batch %d, and the source's do not. "
+                "Weights, statistics and optimiser went back to the source's. If this happens again, lower lr.",
+                self.name,
+                self.batches,
+            )
+            self._before.restore()
+            self.restore_source()
+            self._batch.restored = True
+            self._read(x, self.observe(x))
+            step, answers, state = self._attempt(x)
+        if not answers:
+            check_logits(step.logits)
+        if not state:
+            log.warning(
+                "%s: the loss, its gradients or the new weights of batch %d are not finite. Nothing of it was kept.",
+                self.name,
+                self.batches,
+            )
+            self._before.restore()
+            self._batch.skipped = True
+        return step
+
+    def _attempt(self, x: Tensor) -> tuple[Step, bool, bool]:
+        """The method's step, whether its answers are finite, and whether all that it learned is."""
+        step = self.adapt(x)
+        norms.commit_statistics(self)
+        learned = torch.stack([self._batch.finite, *all_finite(self._before.changed())]).all()
+        answers, state = torch.stack([step.logits.isfinite().all(), learned]).tolist()
+        return step, answers, state
+
+    def _source_logits(self, x: Tensor) -> Tensor:
+        with norms.source_statistics(self.source_model, self.statistics):
+            return self.run(self.source_model, x)
+
     def _read(self, x: Tensor, seen: Mapping[str, Tensor] | None = None, drift: Inspection | None = None) -> bool:
         """Read on the host, in one synchronisation, whether the batch is valid, what was observed, and boundaries."""
         seen = seen or {}
         numbers = {name: value for name, value in seen.items() if value.dim() == 0}
         wanted = [*torch.aminmax(x), *([] if drift is None else [drift.boundary]), *numbers.values()]
         low, high, *rest = torch.stack([value.detach().to(torch.float32) for value in wanted]).tolist()
-        inputs.check_values(low, high, getattr(self._view_maker(x), "limits", None))
+        check_values(low, high, value_range(x) if self.inputs == "auto" else None, self._view_maker(x))
         boundary = drift is not None and bool(rest.pop(0))
         self._batch.observed = {**seen, **dict(zip(numbers, rest, strict=True))}
         return boundary
@@ -341,10 +408,11 @@ class Adapter(MethodTools):
         with torch.no_grad():
             confidence = step.samples.get("confidence", logits.softmax(1).amax(1)).detach()
             counts = {
-                "skipped": batch.skipped,
+                "skipped": torch.tensor(int(batch.skipped)),
                 "forwards": torch.tensor(batch.forwards / len(logits)),
                 "backwards": torch.tensor(batch.backwards),
                 **({} if batch.idle is None else {"idle": batch.idle.to(torch.int64)}),
+                **({"restored": torch.tensor(1)} if batch.restored else {}),
                 **({} if drift is None else {"boundary": drift.boundary.to(torch.int64)}),
             }
             info = {"confidence": confidence.mean(), **step.info, **counts}

@@ -8,8 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import InputError, ModelError
+from ctta.core.views import Views
 
-RANGE_SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot a little)
+SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot a little)
 
 
 def own_copy(model: nn.Module) -> nn.Module:
@@ -67,16 +68,40 @@ def check_form(x: Tensor, device: torch.device, dtype: torch.dtype) -> None:
         )
 
 
-def check_values(low: float, high: float, limits: tuple[float, float] | None) -> None:
-    """Check the smallest and the largest value of a batch; `limits` are those of its augmentations, if any."""
+def value_range(x: Tensor) -> tuple[float, float] | None:
+    """The values that a batch of this shape may hold: [0, 1] for images, any for other inputs."""
+    return (0.0, 1.0) if x.dim() == 4 and x.shape[1] in (1, 3) else None
+
+
+def check_values(low: float, high: float, wanted: tuple[float, float] | None, views: Views | None) -> None:
+    """Check the smallest and the largest value of a batch against the `wanted` range, and that of what makes views."""
     if not (float("-inf") < low <= high < float("inf")):
         raise InputError(
             "The batch holds NaN or infinity. Nothing was learned from it; find out where they come from, or drop "
             "the batch."
         )
-    if limits and (low < limits[0] - RANGE_SLACK or high > limits[1] + RANGE_SLACK):
-        raise InputError(
-            f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}], so they look normalised. Augmented "
-            "views of them would be wrong, and nothing would report it. Feed raw images and put the normalisation "
-            "inside the model: ctta.Normalized(model, mean, std)."
+    viewed: tuple[float, float] | None = getattr(views, "limits", None)
+    if (least_most := wanted or viewed) and not least_most[0] - SLACK <= low <= high <= least_most[1] + SLACK:
+        remedy = (
+            "look like 8-bit values: use x / 255."
+            if low >= 0 and 2 < high < 256
+            else "look normalised: feed raw images, and put the normalisation inside the model, "
+            "ctta.Normalized(model, mean, std)."
         )
+        own_views = ", and with views that are made for such values, views=..." if viewed else ""
+        raise InputError(
+            f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}], so they {remedy} If the model wants "
+            f'other values than pixels, make the adapter with inputs="any"{own_views}.'
+        )
+
+
+def check_logits(logits: Tensor) -> Tensor:
+    """Refuse answers that are not finite; gives back those that are."""
+    bad = int((~logits.isfinite()).any(1).sum())
+    if bad:
+        raise ModelError(
+            f"The model answers NaN or infinity for {bad} of {len(logits)} samples, though the batch is finite. "
+            "Nothing was learned from it. Look for a division by zero or an overflow in the model; float16 overflows "
+            "at 65504. To rule out a class, give its logit a large negative value such as -1e4, not -inf."
+        )
+    return logits

@@ -135,17 +135,15 @@ def overwrite(targets: Iterable[Tensor], sources: Iterable[Tensor]) -> None:
             target.copy_(source)
 
 
-def assign_finite(state: Tensor, value: Tensor) -> Tensor:
-    """Copy a value into a buffer, except what is not finite."""
-    return state.copy_(torch.where(value.isfinite(), value, state))
-
-
 @torch.no_grad()
-def interpolate(weights: Iterable[Tensor], targets: Iterable[Tensor], weight: Tensor) -> None:
-    """weights <- (1 - weight) weights + weight targets, in place. The weight is 0-d and stays on the device."""
+def interpolate(weights: Iterable[Tensor], targets: Iterable[Tensor], weight: float | Tensor) -> None:
+    """weights <- (1 - weight) weights + weight targets, in place. A weight that is a tensor is 0-d."""
     pairs = [pair for pair in zip(weights, targets, strict=True) if pair[0].is_floating_point()]
     moved, aims = [own for own, _ in pairs], [target for _, target in pairs]
-    torch._foreach_lerp_(moved, aims, [weight.to(own.dtype).expand_as(own) for own in moved])
+    if isinstance(weight, Tensor):
+        torch._foreach_lerp_(moved, aims, [weight.to(own.dtype).expand_as(own) for own in moved])
+    else:
+        torch._foreach_lerp_(moved, aims, weight)
 
 
 def _is_convolution(layer: nn.Module) -> bool:

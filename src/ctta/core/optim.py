@@ -1,4 +1,4 @@
-"""The optimiser: made from settings, with its whole state from the start; non-finite gradients take no step."""
+"""The optimiser: made from settings, with its whole state from the start."""
 
 from __future__ import annotations
 
@@ -61,6 +61,13 @@ def descend(optimizer: torch.optim.Optimizer, left_out: Tensor) -> None:
     optimizer.found_inf = left_out.to(torch.float32)  # type: ignore[attr-defined]
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
+    # They do not count their changes as other operations do.
+    torch.autograd.graph.increment_version([*trained_parameters(optimizer), *moments(optimizer)])
+
+
+def moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
+    """The optimiser's state."""
+    return [value for slots in optimizer.state.values() for value in slots.values()]
 
 
 def trained_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
@@ -70,9 +77,8 @@ def trained_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
 
 def clear_moments(optimizer: torch.optim.Optimizer) -> None:
     """Set the optimiser's state to where it began."""
-    for slots in optimizer.state.values():
-        for value in slots.values():
-            value.zero_()
+    for value in moments(optimizer):
+        value.zero_()
 
 
 def problem_of_tensor(value: Any, own: Tensor) -> str:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from ctta.base.config import Config, setting
 from ctta.base.errors import ConfigError, nearest
 from ctta.base.image_size import is_large
+from ctta.base.text import quoted
 
 PAPER = "paper"  # the variant that adds nothing to a preset
 ASSUMED_SHAPE = (1, 3, 32, 32)  # of batches, until the first one is known
@@ -104,7 +105,7 @@ def preset_fields(name: str, presets: Presets, variants: Presets, method: str) -
     if base not in presets or variant not in variants:
         for word in (base, variant):
             if word in FORMER:
-                raise ConfigError(f"The preset {word!r} of {method} is now called {FORMER[word]!r}.")
+                raise ConfigError(f"The preset {quoted(word)} of {method} is now called {quoted(FORMER[word])}.")
         known = [*presets, *variants, *(f"{base}+{one}" for base in presets for one in variants)]
-        raise ConfigError(f"{method} has no preset {name!r}. {nearest(name, known)}")
+        raise ConfigError(f"{method} has no preset {quoted(name)}. {nearest(name, known)}")
     return {**presets[base], **variants[variant]}

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from ctta.base.config import Config
 from ctta.base.errors import ConfigError, StateError
 from ctta.core import optim
+from ctta.core.undo import Before
 
 SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches": int, "prepared": bool}
 
@@ -29,6 +30,7 @@ class AdapterState(nn.Module, ABC):
     batches: int  # processed so far
     prepared: bool  # whether `prepare` was called
     optimizer: torch.optim.Optimizer | None
+    _before: Before  # the state before the current batch
     settings_by_shape: bool  # whether the first batch, or a loaded state, decides on the settings
 
     @abstractmethod
@@ -125,6 +127,7 @@ class AdapterState(nn.Module, ABC):
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         with torch.inference_mode(False):
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+            self._before = Before()
             if self.optimizer is not None:
                 optim.align_moments(self.optimizer)
         return self
@@ -137,8 +140,8 @@ class AdapterState(nn.Module, ABC):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key != "_lock"}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_before")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock = threading.Lock()
+        self._lock, self._before = threading.Lock(), Before()

@@ -21,6 +21,10 @@ from ctta.core.networks import overwrite
 
 Statistics = Literal["source", "batch", "mixed", "running"]
 
+# What one batch may do to running statistics: it counts as no farther away than so many standard deviations, with a
+# variance no more than so many times larger or smaller. Corruptions stay within; pixels from 0 to 255 do not.
+FARTHEST, WIDEST = 3.0, 9.0
+
 
 class StreamStatistics:
     """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with mixed or running statistics.
@@ -56,11 +60,13 @@ class StreamStatistics:
         return (torch.addcmul(shift.to(x.dtype).view(shape), x, scale.to(x.dtype).view(shape)),), {}
 
     def commit(self, layer: _BatchNorm) -> None:
-        """Let the average follow what this batch's passes saw; a non-finite batch leaves it as it is."""
+        """Let the average follow what this batch's passes saw."""
         if self.seen:
-            for average, values in zip(_stream(layer), zip(*self.seen, strict=True), strict=True):
-                target = torch.stack(values).mean(0)
-                average.copy_(torch.where(target.isfinite(), average.lerp(target, self.weight), average))
+            means, variances = (torch.stack(values).mean(0) for values in zip(*self.seen, strict=True))
+            average, spread = _stream(layer)
+            reach = FARTHEST * (spread + layer.eps).sqrt()
+            average.lerp_(means.clamp(average - reach, average + reach), self.weight)
+            spread.lerp_(variances.clamp(spread / WIDEST, (spread + layer.eps) * WIDEST), self.weight)
         self.seen.clear()
 
 
@@ -127,22 +133,17 @@ def restart_statistics(module: nn.Module) -> None:
 def training_statistics(module: nn.Module) -> Iterator[None]:
     """As in training: inside, the batch's statistics normalise and a layer's own follow them by its momentum.
 
-    A layer's own stay as they were if a pass fails or gives what is not finite. Synchronised layers keep theirs.
-    The backward pass belongs inside too.
+    Synchronised layers keep their own. The backward pass belongs inside too.
     """
     followers = [layer for layer in _batch_norms(module) if not isinstance(layer, nn.SyncBatchNorm)]
-    before = [[statistic.clone() for statistic in _source(layer)] for layer in followers]
-    failed = True
     try:
         for layer in followers:
             layer.training = True
         yield
-        failed = False
     finally:
-        for layer, old in zip(followers, before, strict=True):
+        for layer in followers:
             layer.training = False
-            for statistic, value in zip(_source(layer), old, strict=True):
-                statistic.copy_(value if failed else torch.where(statistic.isfinite(), statistic, value))
+            torch.autograd.graph.increment_version(_source(layer))  # the layer does not count these changes
 
 
 def uses_batch(module: nn.Module) -> bool:

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from ctta.base.config import setting
 from ctta.base.errors import InputError
+from ctta.base.limits import VIEWS
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, log
 from ctta.core.settings import PAPER, Augmentation, Normalization, OptimizerSettings, Presets
@@ -28,7 +29,9 @@ from ctta.core.settings import PAPER, Augmentation, Normalization, OptimizerSett
 class MeanTeacherConfig(Augmentation, Normalization, OptimizerSettings):
     """Settings of every mean teacher."""
 
-    views: int = setting(32, "Augmented views to average, if the augmentation threshold asks for them.", low=1)
+    views: int = setting(
+        32, "Augmented views to average, if the augmentation threshold asks for them.", low=1, high=VIEWS
+    )
     antithetic: bool = setting(
         False,
         "Augment in antithetic pairs: the second view rotates the other way, flips if the first does not, and so on.",
@@ -143,7 +146,7 @@ class MeanTeacher(Adapter):
         return mean.lerp(unaugmented, weight)
 
     def follow_student(self) -> None:
-        """Eq. 9 of the paper: the teacher moves towards the student. After a skipped step it stays."""
+        """Eq. 9 of the paper: the teacher moves towards the student."""
         self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
 
     def restore(self) -> None:

@@ -27,11 +27,13 @@ class CurrentBatch:
     """What lives only while one batch is processed."""
 
     random: Randomness
-    skipped: Tensor
+    finite: Tensor  # 0-d bool: whether all losses and gradients were
     observed: Mapping[str, Any] = field(default_factory=dict)
     forwards: int = 0  # samples that went through a network
     backwards: int = 0
     idle: Tensor | None = None  # whether the step was left out because there was nothing to learn
+    restored: bool = False  # whether the weights had to go back to the source's
+    skipped: bool = False  # whether nothing was kept of what was learned, because it was not finite
 
 
 class MethodTools(AdapterState):
@@ -111,32 +113,30 @@ class MethodTools(AdapterState):
             yield many_views(maker, x, part)
 
     def learn(self, loss: Tensor, *, skip: Tensor | None = None) -> Tensor:
-        """One optimiser step. A loss or gradient that is not finite never reaches the weights: the step is skipped.
+        """One optimiser step, unless `skip`, a 0-d bool, says that there is nothing to learn.
 
-        If `skip`, a 0-d bool, is set there is nothing to learn: weights and moments stay as they are, too.
+        If the loss or a gradient is not finite, all state goes back to where it was before the batch.
         """
-        self.descend(self.differentiate(loss), skip=skip)
+        self.differentiate(loss)
+        self.descend(skip=skip)
         return loss.detach()
 
-    def differentiate(self, loss: Tensor) -> Tensor:
-        """The gradients of what learns, in `.grad`; gives whether loss and gradients are finite, 0-d. No state changes.
-
-        For methods that do something between the gradients and the step.
-        """
+    def differentiate(self, loss: Tensor) -> None:
+        """The gradients of what learns, in `.grad`, for methods that do something between them and the step."""
         assert self.optimizer is not None
         self._batch.backwards += 1
-        return optim.differentiate(self.optimizer, loss)
+        self._batch.finite = self._batch.finite & optim.differentiate(self.optimizer, loss)
 
-    def descend(self, finite: Tensor, *, skip: Tensor | None = None) -> None:
+    def descend(self, *, skip: Tensor | None = None) -> None:
         """The optimiser step with the gradients that are there; none if they are not finite or `skip` is set."""
         assert self.optimizer is not None
+        finite = self._batch.finite
         optim.descend(self.optimizer, ~finite if skip is None else ~finite | skip)
-        self._batch.skipped = self._batch.skipped + (~finite).to(torch.int64)
         self._batch.idle = None if skip is None else skip & finite
 
     def follow(self, followers: Iterable[Tensor], leaders: Iterable[Tensor], keep: float) -> None:
-        """followers <- keep followers + (1 - keep) leaders, in place. After a skipped step they stay."""
-        networks.interpolate(followers, leaders, (1 - keep) * self.learned)
+        """followers <- keep followers + (1 - keep) leaders, in place."""
+        networks.interpolate(followers, leaders, 1 - keep)
 
     @property
     def observed(self) -> Mapping[str, Any]:
@@ -147,11 +147,6 @@ class MethodTools(AdapterState):
     def trained(self) -> list[nn.Parameter]:
         """The parameters that learn."""
         return [] if self.optimizer is None else optim.trained_parameters(self.optimizer)
-
-    @property
-    def learned(self) -> Tensor:
-        """1 if this batch's steps reached the weights, 0 if one was skipped; 0-d, read only on the device."""
-        return (self._batch.skipped == 0).to(self.placement[1])
 
     @property
     def random(self) -> Randomness:

@@ -12,6 +12,9 @@ from typing import Literal
 
 from ctta.base.config import Config, setting
 from ctta.base.errors import InputError, nearest
+from ctta.base.fileio import home
+from ctta.base.limits import SIDE
+from ctta.base.text import quoted
 from ctta.data.corruptions.constants import GROUPS
 from ctta.data.pictures import CONVENTIONS, Fit
 from ctta.data.stream import Stream
@@ -43,7 +46,7 @@ class Data(Config):
         "the convention of the data set.",
     )
     size: int | None = setting(
-        None, "Pictures become size x size pixels, resized and cropped; instead of preprocessing.", low=1
+        None, "Pictures become size x size pixels, resized and cropped; instead of preprocessing.", low=1, high=SIDE
     )
     list: str | None = setting(None, "A text file of class/name lines: the pictures to use, in order.")
     labels: Literal["ilsvrc", "sorted"] | None = setting(
@@ -70,7 +73,7 @@ class Data(Config):
     @property
     def folder(self) -> Path:
         """The path; `problems` reports if there is none."""
-        return Path(self.path or "").expanduser()
+        return home(self.path or "")
 
 
 @dataclass(frozen=True)
@@ -116,19 +119,23 @@ class DataSet:
         known = {name for names in self.domains.values() for name in names} - {CLEAN}
         known |= {CLEAN} if self.holds == "clean" else set()
         if isinstance(data.domains, str) and data.domains not in self.domains:
-            found.append(f"There is no set of domains {data.domains!r}. {nearest(data.domains, self.domains)}")
+            found.append(f"There is no set of domains {quoted(data.domains)}. {nearest(data.domains, self.domains)}")
         elif not self.names(data):
             found.append("The list of domains is empty. Name at least one.")
         for name in self.names(data):
             if name not in known:
-                found.append(f"There is no corruption {name!r}. {nearest(name, known)}")
+                found.append(f"There is no corruption {quoted(name)}. {nearest(name, known)}")
         if self.holds == "corrupted" and data.severity == 0:
             found.append(f"{self.title} holds severities 1 to 5 and no clean samples. Got severity 0.")
         if self.needs_path and data.path is None:
-            found.append(f"The data set {data.dataset!r} needs a path: {self.about}")
+            found.append(f"The data set {quoted(data.dataset)} needs a path: {self.about}")
         for name in SPECIAL:
             if getattr(data, name) is not None and name not in self.uses:
-                found.append(f"The data set {data.dataset!r} does not use {name!r}. Remove it.")
+                found.append(f"The data set {quoted(data.dataset)} does not use {quoted(name)}. Remove it.")
+        corrupts = {"cache": self.holds == "clean", "constants": self.holds == "clean" and self.samples == "images"}
+        for name, used in corrupts.items():
+            if getattr(data, name) is not None and not used:
+                found.append(f"{self.title} is not corrupted with {quoted(name)}. Remove it.")
         if data.size is not None and data.preprocessing is not None:
             found.append("size and preprocessing exclude each other: give one of them.")
         return found

@@ -31,6 +31,8 @@ from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, InputError, nearest
 from ctta.base.fileio import fingerprint, read_whole, reading, some, write_atomically
+from ctta.base.lock import locked
+from ctta.base.text import quoted
 from ctta.data.clean import CleanImages, read_clean_images
 from ctta.data.corruptions.constants import GROUPS, NAMES, PRESETS, preset_for
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
@@ -53,7 +55,7 @@ def parse_severities(text: str) -> tuple[int, ...]:
         found = re.fullmatch(r"\s*(\d)\s*(?:-\s*(\d)\s*)?", part)
         first, last = (int(found[1]), int(found[2] or found[1])) if found else (1, 0)
         if first > last:
-            raise ConfigError(f"Severities must be written like 5, 1-5 or 1,3,5. Got {text!r} instead.")
+            raise ConfigError(f"Severities must be written like 5, 1-5 or 1,3,5. Got {quoted(text)} instead.")
         severities.update(range(first, last + 1))
     return tuple(sorted(severities))
 
@@ -133,12 +135,13 @@ class Export(ABC):
     def run(self, chunk: int = 256) -> Iterator[ExportProgress]:
         """Write what does not exist yet. Yield after each chunk, and once per severity of an earlier run."""
         if chunk < 1:
-            raise ConfigError(f"`chunk` must be at least 1. Got {chunk!r} instead.")
+            raise ConfigError(f"`chunk` must be at least 1. Got {quoted(chunk)} instead.")
         done = 0
-        for corruption in self.corruptions:
-            for severity, images in self.write(corruption, chunk):
-                done += images
-                yield ExportProgress(done, corruption, severity)
+        with locked(self.out / ".progress"):
+            for corruption in self.corruptions:
+                for severity, images in self.write(corruption, chunk):
+                    done += images
+                    yield ExportProgress(done, corruption, severity)
 
     def make(self, corruption: str, severity: int, rows: range) -> Images:
         """Return these images, corrupted."""
@@ -356,17 +359,17 @@ def _setting_problems(
     corruptions: Sequence[str], severities: Sequence[int], preset: str | None, seed: int, style: str
 ) -> list[str]:
     unknown, outside = (name for name in corruptions if name not in NAMES), set(severities) - set(SEVERITIES)
-    problems = [f"No corruption is called {name!r}. {nearest(name, NAMES)}" for name in unknown]
-    problems += [f"The severity must be one of 1, 2, 3, 4, 5. Got {one!r} instead." for one in sorted(outside)]
+    problems = [f"No corruption is called {quoted(name)}. {nearest(name, NAMES)}" for name in unknown]
+    problems += [f"The severity must be one of 1, 2, 3, 4, 5. Got {quoted(one)} instead." for one in sorted(outside)]
     if not corruptions:
         problems.append("No corruption was named: give at least one, or all.")
     if not severities:
         problems.append("No severity was given: give at least one of 1, 2, 3, 4, 5.")
     if seed < 0:
-        problems.append(f"`seed` must be a whole number of at least 0. Got {seed!r} instead.")
+        problems.append(f"`seed` must be a whole number of at least 0. Got {quoted(seed)} instead.")
     for what, name, known in (("preset of constants", preset, PRESETS), ("format", style, FORMATS)):
         if name is not None and name not in known:
-            problems.append(f"No {what} is called {name!r}. {nearest(name, known)}")
+            problems.append(f"No {what} is called {quoted(name)}. {nearest(name, known)}")
     return problems
 
 

@@ -18,7 +18,7 @@ from stat import S_ISREG
 import numpy as np
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import read_lines, some
+from ctta.base.fileio import home, read_lines, some
 from ctta.data.dataset import Data
 from ctta.data.pictures import PICTURES, files_below
 from ctta.data.stream import Labels
@@ -51,7 +51,7 @@ def class_folders(root: Path) -> list[str]:
 def chosen(data: Data, available: Sequence[str]) -> tuple[str, ...]:
     """Return the pictures to use, in order."""
     if data.list is not None:
-        path = Path(data.list).expanduser()
+        path = home(data.list)
         names = read_lines(path, "a list of pictures")
         if not names or not all("/" in name for name in names):
             raise InputError(f"{path} must be a list of pictures, one class/name per line.")

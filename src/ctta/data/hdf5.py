@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import optional_import, reading
-from ctta.base.limits import check_growth
+from ctta.base.fileio import check_growth, optional_import, reading
 
 EXPECTED = "an HDF5 file with 'data', (n, P, 3), and 'label'"
 

@@ -18,6 +18,8 @@ import numpy as np
 from ctta.base.config import Config, setting
 from ctta.base.errors import nearest
 from ctta.base.fileio import some
+from ctta.base.limits import SEGMENTS, SLOTS
+from ctta.base.text import quoted
 from ctta.data.combine import blend, both, known, long_tail, places, reordered, spread, take_turns
 from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import CLEAN, Data, DataSet
@@ -69,7 +71,7 @@ class Continual(Protocol):
         if not isinstance(self.order, str):
             return []
         if self.order not in orders():
-            return [f"There is no order {self.order!r}. {nearest(self.order, orders())} Or give a number."]
+            return [f"There is no order {quoted(self.order)}. {nearest(self.order, orders())} Or give a number."]
         strange = [name for name in dataset.names(data) if name not in orders()[self.order]]
         told = f"{self.order} is an order of the paper's fifteen corruptions of images, without {some(strange)}."
         return [told] if strange else []
@@ -140,7 +142,7 @@ class Dirichlet(Protocol):
 
     kind: Literal["dirichlet"] = setting("dirichlet", "This protocol.")
     concentration: float = setting(0.1, "If small, a class is in few slots; if large, it is spread evenly.", low=0.001)
-    slots: int | None = setting(None, "Time slots per domain. Default: its number of classes.", low=1)
+    slots: int | None = setting(None, "Time slots per domain. Default: its number of classes.", low=1, high=SLOTS)
     seed: int = setting(0, "Seed of the distribution and the order.", low=0)
 
     def arrange(self, dataset: DataSet, data: Data) -> Stream:
@@ -194,6 +196,10 @@ class Recurring(Protocol):
             for place in places(len(stream.domains), self.order, turn)
         )
         return replace(stream, domains=tuple(sequence))
+
+    def problems(self, dataset: DataSet, data: Data) -> list[str]:
+        count = self.rounds * len(dataset.names(data))
+        return [f"{count:,} domains are too long a stream; {SEGMENTS:,} is the limit."] if count > SEGMENTS else []
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import reading, some
-from ctta.base.limits import check_growth
+from ctta.base.fileio import check_growth, reading, some
 
 ENDS = 2**14  # bytes at both ends of a file that identify it: all files of a public set have the same length
 SHOWN = 20  # files that a message lists

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import CttaError
+from ctta.base.text import failure, quoted
 from ctta.core.execution import Execution
 from ctta.core.teacher import MeanTeacher
 from ctta.data.dataset import Data
@@ -104,7 +105,7 @@ def _model(settings: Model) -> Generator[Finding, None, nn.Module | None]:
     try:
         model = settings.load()
     except Exception as error:  # a factory is the user's own code
-        text = str(error) if isinstance(error, CttaError) else f"{name} failed: {error!r}."
+        text = str(error) if isinstance(error, CttaError) else f"{quoted(name)} failed ({failure(error)})."
         yield from _problems("model", *text.splitlines())
         return None
     size = sum(parameter.numel() for parameter in model.parameters())
@@ -118,7 +119,7 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
     x = batch.x[:TRIED]
     pixels, name = x.shape[-1], made.model.name
     entry = MODELS.get(name or "") if made.model.factory is None else None
-    if entry is not None and entry.input_size != pixels:
+    if entry is not None and not entry.clouds and entry.input_size != pixels:
         far = max(pixels, entry.input_size) >= FACTOR * min(pixels, entry.input_size)
         text = f"{name} was trained on images of {entry.input_size} pixels; these have {pixels}."
         yield Finding("data", "problem" if far else "remark", text)

@@ -15,11 +15,15 @@ from typing import Any
 
 from ctta.base.config import section
 from ctta.base.errors import ConfigError, nearest
-from ctta.base.fileio import hashed
+from ctta.base.fileio import hashed, safe_name, short_name
+from ctta.base.limits import METHODS as MOST_METHODS
+from ctta.base.limits import NAME_BYTES, NOTE_LETTERS, NOTES, SEEDS, WHOLE_NUMBER
+from ctta.base.text import one_line, quoted
 from ctta.core.execution import FAST, Execution
+from ctta.core.settings import ASSUMED_SHAPE
 from ctta.data.dataset import CLEAN, Data
+from ctta.data.datasets import DATASETS, protocol_problems
 from ctta.data.datasets import problems as data_problems
-from ctta.data.datasets import protocol_problems
 from ctta.data.protocols import KINDS, PLAIN, Protocol
 from ctta.experiments.clean_probe import Measure
 from ctta.experiments.sections import default_methods, read_yaml
@@ -121,6 +125,9 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     if model is not None and (found := model.problems()):
         problems += [f"model: {problem}" for problem in found]
         model = None
+    if "data" in values and data is not None and model is not None:  # without the section, they may be yet to come
+        misfit = model.misfit(DATASETS[data.dataset].samples)
+        problems += [f"model: {misfit}"] if misfit else []
     given = values.get("execution", {})
     given = {**FAST.asdict(), **given} if isinstance(given, Mapping) else given
     execution = section(Execution, "execution", given, problems) or FAST
@@ -129,29 +136,32 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     if "source" not in values:
         problems += [_without_source(method) for method in methods if METHODS[method.method].traits.source != "none"]
     seeds = values.get("seeds", [0])
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int for seed in seeds):
-        problems.append(f"seeds must be a list of whole numbers, at least one. Got {seeds!r}.")
+    if problem := _seed_problem(seeds):
+        problems.append(problem)
         seeds = [0]
     notes = values.get("notes", [])
-    if not isinstance(notes, list):
-        problems.append(f"notes must be a list of texts. Got {notes!r}.")
+    if not isinstance(notes, list) or len(notes) > NOTES or not all(_is_note(note) for note in notes):
+        limits = f"at most {NOTES} texts of at most {NOTE_LETTERS:,} letters"
+        problems.append(f"notes must be a list of {limits}. Got {quoted(notes)}.")
         notes = []
+    if "name" in values:
+        problems += [f"name: {problem}" for problem in name_problems(values["name"], folder=True)]
     paper = values.get("paper")
     if paper is not None and paper not in tuple(TABLES):
-        problems.append(f"paper: There is no table {paper!r}. {nearest(str(paper), TABLES)}")
+        problems.append(f"paper: There is no table {quoted(paper)}. {nearest(paper, TABLES)}")
     measure = section(Measure, "measure", values.get("measure", {}), problems) or Measure()
     problems += [f"measure: {problem}" for problem in measure.problems(data)] if data is not None else []
     baseline, rows = values.get("baseline"), [method.name for method in methods]
     if baseline is not None and baseline not in rows:
-        hint = nearest(str(baseline), rows)
-        problems.append(f"baseline must be the name of a row; there is no row {baseline!r}. {hint}")
+        hint = nearest(baseline, rows)
+        problems.append(f"baseline must be the name of a row; there is no row {quoted(baseline)}. {hint}")
     made = Experiment(
         name=str(values.get("name", name)),
         data=data or Data(),
         model=model or Model(),
         methods=methods,
         seeds=tuple(seeds),
-        notes=tuple(map(str, notes)),
+        notes=tuple(notes),
         source=source,
         execution=execution,
         protocol=protocol,
@@ -162,10 +172,37 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     return Draft(made, tuple(problems), data is not None, model is not None)
 
 
+def name_problems(name: Any, *, folder: bool = False) -> list[str]:
+    """List what is wrong with the name of a row or of an experiment; a folder is called after the latter."""
+    if not isinstance(name, str) or one_line(name) != name or len(name.encode()) > NAME_BYTES:
+        return [f"A name is a text on one line, at most {NAME_BYTES} bytes long. Got {quoted(name)}."]
+    if not _slug(name):
+        return [f"The name {quoted(name)} needs a letter or a digit."]
+    try:
+        safe_name(name if folder else _slug(name))
+    except ConfigError as error:
+        return [str(error)]
+    return []
+
+
+def _seed_problem(seeds: Any) -> str:
+    """Report what is wrong with the seeds; empty if nothing is."""
+    valid = isinstance(seeds, list) and all(type(seed) is int and 0 <= seed <= WHOLE_NUMBER for seed in seeds)
+    if not valid or not 1 <= len(seeds) <= SEEDS:
+        wanted = f"a list of 1 to {SEEDS:,} whole numbers, each at least 0"
+        return f"seeds must be {wanted}. Got {quoted(seeds)}."
+    twice = next((seed for seed in seeds if seeds.count(seed) > 1), None)
+    return "" if twice is None else f"seeds: {twice} is given more than once. Each seed counts once."
+
+
+def _is_note(note: Any) -> bool:
+    return isinstance(note, str) and len(note) <= NOTE_LETTERS
+
+
 def _unknown_sections(values: Mapping[str, Any]) -> list[str]:
     known = [*(part.name for part in fields(Experiment)), "grid", "average_over"]
     problems = [
-        f"There is no section {key!r}. {RENAMED.get(key) or nearest(str(key), known)}"
+        f"There is no section {quoted(key)}. {RENAMED.get(key) or nearest(key, known)}"
         for key in values
         if key not in known
     ]
@@ -180,8 +217,10 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
     """Check the protocol; its kind decides which fields there are."""
     kind = values.get("kind") if isinstance(values, Mapping) else None
     if not isinstance(kind, str) or kind not in KINDS:
-        missing = f"protocol must be a mapping with a kind and its fields: protocol: {{kind: gradual}}. Got {values!r}."
-        unknown = f"protocol: There is no kind {kind!r}. {nearest(str(kind), KINDS)}"
+        missing = (
+            f"protocol must be a mapping with a kind and its fields: protocol: {{kind: gradual}}. Got {quoted(values)}."
+        )
+        unknown = f"protocol: There is no kind {quoted(kind)}. {nearest(kind, KINDS)}"
         problems.append(missing if kind is None else unknown)
         return PLAIN
     protocol: Protocol = section(KINDS[kind], "protocol", values, problems) or PLAIN
@@ -198,7 +237,9 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
     if source is None:
         return None
     problems += [
-        f"source: source data are clean; leave {name!r} out." for name in ("domains", "severity") if name in values
+        f"source: source data are clean; leave {quoted(name)} out."
+        for name in ("domains", "severity")
+        if name in values
     ]
     source = source.replace(domains=CLEAN, severity=0)
     problems += [f"source: {problem}" for problem in data_problems(source)]
@@ -214,7 +255,7 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
 
 def _without_source(method: Method) -> str:
     return (
-        f"methods: {method.method!r} needs source data and there are none. Add a section, for example "
+        f"methods: {quoted(method.method)} needs source data and there are none. Add a section, for example "
         "source: {dataset: arrays, path: train.npz, images: 2000}, or leave the method out. The embedded data are only "
         "test data; a part that is not in the stream can be used: source: {dataset: embedded, first: 8000}."
     )
@@ -222,42 +263,45 @@ def _without_source(method: Method) -> str:
 
 def _methods(entries: Any, problems: list[str]) -> tuple[Method, ...]:
     if not isinstance(entries, list) or not entries:
-        problems.append(f"methods must be a list of names or mappings, at least one. Got {entries!r}.")
+        problems.append(f"methods must be a list of names or mappings, at least one. Got {quoted(entries)}.")
+        return ()
+    if len(entries) > MOST_METHODS:
+        problems.append(f"methods: there are {len(entries):,} rows; {MOST_METHODS:,} is the limit.")
         return ()
     made = [one for entry in entries if (one := _method(entry, problems)) is not None]
     slugs = [_slug(method.name) for method in made]  # files are named after them, so they must differ
-    for method, slug in zip(made, slugs, strict=True):
-        if not slug:
-            problems.append(f"methods: the name {method.name!r} needs a letter or a digit.")
     for name in sorted({method.name for method, slug in zip(made, slugs, strict=True) if slugs.count(slug) > 1}):
-        problems.append(f"methods: two rows are called {name!r}, or nearly so. Give each its own name.")
+        problems.append(f"methods: two rows are called {quoted(name)}, or nearly so. Give each its own name.")
     return tuple(made)
 
 
 def _method(entry: Any, problems: list[str]) -> Method | None:
     entry = {"method": entry} if isinstance(entry, str) else entry
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
-        problems.append(f"methods: an entry is a name, or a mapping with 'method' and fields. Got {entry!r}.")
+        problems.append(f"methods: an entry is a name, or a mapping with 'method' and fields. Got {quoted(entry)}.")
         return None
     method = entry["method"]
     if method not in METHODS:
-        problems.append(f"methods: There is no method {method!r}. {nearest(method, METHODS)}")
+        problems.append(f"methods: There is no method {quoted(method)}. {nearest(method, METHODS)}")
         return None
     kind, preset = METHODS[method], entry.get("preset")
     values = {key: value for key, value in entry.items() if key not in ("method", "name", "label", "preset")}
-    found = ["'label' is now called 'name'."] if "label" in entry else []
-    try:
-        kind.preset_fields(kind.preset_name(preset, (1, 3, 32, 32)))
-    except ConfigError as error:
-        found.append(str(error))
+    found = ["'label' is now called 'name'."] if "label" in entry else name_problems(entry.get("name", kind.title))
+    if preset is not None and not isinstance(preset, str):
+        found.append(f"preset must be a text, the name of a preset. Got {quoted(preset)}.")
+    else:
+        try:
+            kind.preset_fields(kind.preset_name(preset, ASSUMED_SHAPE))
+        except ConfigError as error:
+            found.append(str(error))
     try:
         kind.config_type.make(values)
     except ConfigError as error:
         found += str(error).splitlines()
     problems += [f"methods: {problem}" for problem in found]
-    return None if found else Method(method, str(entry.get("name", kind.title)), preset, values)
+    return None if found else Method(method, entry.get("name", kind.title), preset, values)
 
 
 def _slug(name: str) -> str:
     kept = "".join(letter if letter.isalnum() else "-" for letter in name.lower())
-    return "-".join(part for part in kept.split("-") if part)
+    return short_name("-".join(part for part in kept.split("-") if part))

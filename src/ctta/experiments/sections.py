@@ -7,20 +7,18 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from ctta.base import plain_yaml
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.limits import VALUE_LETTERS
+from ctta.base.text import one_line, quoted, shorten
 from ctta.methods import METHODS
+
+WITHOUT_FIELDS = ("methods", "seeds", "name", "notes", "paper", "baseline", "average_over")
 
 
 def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Read the sections of a YAML file and apply the overrides."""
-    try:
-        values = yaml.safe_load(path.read_text())
-    except FileNotFoundError as error:
-        raise ConfigError(f"There is no file {path}. Give the path of a YAML file.") from error
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not YAML: {error}") from error
+    values = plain_yaml.read(path)
     if not isinstance(values, dict):
         raise ConfigError(f"{path} must hold a mapping with 'data', 'model' and so on. Got {type(values).__name__}.")
     return override(values, overrides)
@@ -30,11 +28,11 @@ def override(values: dict[str, Any], overrides: Sequence[str]) -> dict[str, Any]
     """Apply `section.field=value`, the value in YAML; `method.field` sets it for every method that has the field."""
     for text in overrides:
         key, equals, value = text.partition("=")
-        if not equals:
-            raise ConfigError(f"An override reads section.field=value. Got {text!r}.")
-        values = put(values, key, yaml.safe_load(value))
+        if not equals or not all(key.split(".")):
+            raise ConfigError(f"An override reads section.field=value. Got {quoted(text)}.")
+        values = put(values, key, plain_yaml.parse(value, f"--set {shorten(one_line(key), VALUE_LETTERS)}"))
         if problem := without_effect(key, [values]):
-            raise ConfigError(f"--set {text}: {problem}")
+            raise ConfigError(f"--set {shorten(one_line(text), VALUE_LETTERS)}: {problem}")
     return values
 
 
@@ -58,17 +56,23 @@ def default_methods(values: Mapping[str, Any]) -> list[str]:
 
 
 def without_effect(key: str, points: Sequence[Mapping[str, Any]]) -> str:
-    """Report that `method.field` names a field that no method of these experiments has; empty if one has it."""
-    section, _, name = key.partition(".")
+    """Report that a setting changes nothing: its section has no fields, or no method here has it; empty if one has."""
+    section, dot, name = key.partition(".")
+    if dot and section in WITHOUT_FIELDS:
+        hint = f"Write method.{name} for all methods, or" if section == "methods" else "Correct the name, or"
+        return f"{quoted(section)} has no fields. {hint} give the whole of it: {section}=VALUE."
+    if section != "method":
+        return ""
     listed = [point.get("methods") for point in points]
     used = {_method_name(entry) for entries in listed if isinstance(entries, list) for entry in entries}
-    known = [field for method, kind in METHODS.items() if method in used for field in fields(kind.config_type)]
-    names = dict.fromkeys(field.name for field in known)
-    if section != "method" or not known or name in ("preset", *names):
+    kinds = [kind for method, kind in METHODS.items() if method in used]
+    known = [field for kind in kinds for field in fields(kind.config_type)]
+    names = dict.fromkeys(("preset", *(field.name for field in known)))
+    if not kinds or name in names:  # without a method that exists, `experiment.draft` reports that
         return ""
     now = {field.metadata["was"]: field.name for field in known if field.metadata["was"]}
-    hint = f"It is now called {now[name]!r}." if name in now else nearest(name, names)
-    return f"no method here has a field {name!r}. {hint}"
+    hint = f"It is now called {quoted(now[name])}." if name in now else nearest(name, names)
+    return f"no method here has a field {quoted(name)}. {hint}"
 
 
 def _method_name(entry: Any) -> str:

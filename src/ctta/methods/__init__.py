@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.text import quoted
 from ctta.core.adapter import Adapter
 
 # isort: off
@@ -37,5 +38,5 @@ METHODS: Mapping[str, type[Adapter]] = MappingProxyType({kind.name: kind for kin
 def create(method: str, model: nn.Module, **arguments: Any) -> Adapter:
     """Make an adapter by name. `arguments` are those of `Adapter`, or single fields of the method's configuration."""
     if method not in METHODS:
-        raise ConfigError(f"There is no method {method!r}. {nearest(method, METHODS)}")
+        raise ConfigError(f"There is no method {quoted(method)}. {nearest(method, METHODS)}")
     return METHODS[method](model, **arguments)

@@ -29,6 +29,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
+from ctta.base.limits import VECTORS
 from ctta.base.randomness import Randomness
 from ctta.core import statistics
 from ctta.core.adapter import Adapter, Step
@@ -43,7 +44,9 @@ class AdaContrastConfig(Augmentation, Features, OptimizerSettings):
         "sample", "One random augmentation for the whole batch, or one per sample."
     )
     ema: float = setting(0.999, "Decay of the key model's moving average.", symbol="m", low=0.0, high=1.0)
-    queue: int = setting(16384, "Samples that memory and queue hold; both take features as wide as the model's.", low=1)
+    queue: int = setting(
+        16384, "Samples that memory and queue hold; both take features as wide as the model's.", low=1, high=VECTORS
+    )
     neighbours: int = setting(10, "Neighbours that refine a label.", symbol="N", low=1)
     refine_after: int = setting(1024, "Samples that must be in the memory before neighbours count.", low=0)
     temperature: float = setting(
@@ -106,17 +109,14 @@ class AdaContrast(Adapter):
         return torch.where(self.seen >= max(self.config.refine_after, 1), found, logits.softmax(1))
 
     def remember(self, key: Tensor, label: Tensor, features: Tensor, logits: Tensor) -> None:
-        """Put a batch in the oldest places of queue and memory, unless its step was skipped or it is not finite."""
+        """Put a batch in the oldest places of queue and memory."""
         key, features, probability = F.normalize(key, dim=1), F.normalize(features, dim=1), logits.softmax(1)
-        finite = [part.isfinite().all() for part in (key, features, probability)]
-        valid = torch.stack([self.learned.bool(), *finite]).all()
         size = len(self.queue_features)
         places = (self.seen + torch.arange(len(key), device=key.device))[-size:] % size
         rings = (self.queue_features, self.queue_labels, self.memory_features, self.memory_probabilities)
         for ring, rows in zip(rings, (key, label, features, probability), strict=True):
-            kept = torch.where(valid, rows[-size:].to(ring.dtype), ring.index_select(0, places))
-            ring.index_copy_(0, places, kept)
-        self.seen += len(key) * valid
+            ring.index_copy_(0, places, rows[-size:].to(ring.dtype))
+        self.seen += len(key)
 
 
 def refined(similarity: Tensor, probabilities: Tensor, neighbours: int) -> Tensor:

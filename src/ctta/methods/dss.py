@@ -36,7 +36,6 @@ from torch import Tensor
 from ctta.base.config import setting
 from ctta.core.adapter import Step
 from ctta.core.losses import consistency, cross_entropy, masked_mean
-from ctta.core.networks import assign_finite
 from ctta.core.settings import Traits
 from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
 
@@ -124,12 +123,12 @@ class DSS(MeanTeacher):
         if self.config.threshold != "dynamic":
             self.threshold.fill_(self.config.threshold)
             return confidence, confidence >= self.threshold
-        assign_finite(self.threshold, dynamic_threshold(self.threshold, confidence, self.config.lambda_))
+        self.threshold.copy_(dynamic_threshold(self.threshold, confidence, self.config.lambda_))
         delta = class_confidence(confidence, label, self.classes, average=self.config.delta != "sum")
         if self.config.delta == "running":
             seen = class_counts(label, self.classes) > 0
             moved = torch.lerp(self.class_average, delta, 1 - self.config.lambda_)
-            delta = assign_finite(self.class_average, torch.where(seen, moved, self.class_average))
+            delta = self.class_average.copy_(torch.where(seen, moved, self.class_average))
         return confidence, confidence >= class_threshold(self.threshold, class_ratio(delta))[label]
 
 

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
+from ctta.base.limits import ITERATIONS
 from ctta.core.adapter import Adapter, Step
 from ctta.core.settings import Features, Traits
 
@@ -37,7 +38,7 @@ class LAMEConfig(Features):
 
     affinity: Literal["knn", "rbf"] = setting("knn", "Affinity of two samples: by nearest neighbours, or by distance.")
     neighbours: int = setting(5, "Nearest neighbours that count; for 'rbf' the one whose distance is sigma.", low=1)
-    iterations: int = setting(100, "Iterations at most.", low=1)
+    iterations: int = setting(100, "Iterations at most.", low=1, high=ITERATIONS)
     tolerance: float = setting(1e-8, "The energy has converged if its relative change is no larger than this.", low=0.0)
 
 

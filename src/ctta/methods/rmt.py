@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 from ctta.base.config import setting
 from ctta.base.errors import InputError
+from ctta.base.limits import WIDTH
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency
@@ -42,7 +43,9 @@ class RMTConfig(Augmentation, Features, Normalization, OptimizerSettings):
     temperature: float = setting(
         0.1, "Sharpness of the contrastive loss; lower is sharper.", symbol="tau", low=0.0, open_low=True
     )
-    projection: int = setting(128, "Width of the projector, two linear layers that the contrast is taken after.", low=1)
+    projection: int = setting(
+        128, "Width of the projector, two linear layers that the contrast is taken after.", low=1, high=WIDTH
+    )
     contrast: float = setting(1.0, "Weight of the contrastive loss.", symbol="lambda_CL", low=0.0)
 
 

@@ -31,7 +31,7 @@ from torch import Tensor
 from ctta.base.config import setting
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency, entropy
-from ctta.core.networks import assign_finite, norm_parameters
+from ctta.core.networks import norm_parameters
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
@@ -99,8 +99,7 @@ class ROID(Adapter):
         logits, weight = self.observed["logits"], self.observed["weight"]
         kept = first_nonzero(weight, max(int(self.observed["count"]), 2))
         probability = logits.detach().softmax(1).to(x.dtype)
-        average = torch.lerp(probability.mean(0), self.mean_probability, self.config.momentum)
-        assign_finite(self.mean_probability, average)
+        self.mean_probability.copy_(torch.lerp(probability.mean(0), self.mean_probability, self.config.momentum))
 
         (view,) = self.make_views(x[kept], kind="clean")
         ratio = weight * likelihood_ratio(logits)
@@ -113,7 +112,7 @@ class ROID(Adapter):
         return Step(self.corrected(logits), info, {"selected": selected, "confidence": probability.amax(1)})
 
     def ensemble(self) -> None:
-        """Weights move back towards the source's, unless the step was skipped."""
+        """Weights move back towards the source's."""
         self.follow(norm_parameters(self.model), norm_parameters(self.source_model), self.config.ensemble)
 
 

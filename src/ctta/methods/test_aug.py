@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ctta.base.config import setting
+from ctta.base.limits import VIEWS
 from ctta.core.adapter import Adapter, Step
 from ctta.core.settings import Augmentation, Normalization, Presets, Traits, same_presets
 
@@ -26,7 +27,7 @@ class TestAugConfig(Augmentation, Normalization):
 
     __test__ = False  # not a test case, whatever its name says
 
-    views: int = setting(32, "Augmented views to average.", low=1)
+    views: int = setting(32, "Augmented views to average.", low=1, high=VIEWS)
 
 
 class TestAug(Adapter):

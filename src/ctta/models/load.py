@@ -18,6 +18,8 @@ from torch import Tensor, nn
 
 import ctta.models  # for the table, which is read when a function is called
 from ctta.base.errors import ConfigError, ModelError, nearest
+from ctta.base.fileio import home
+from ctta.base.text import failure, quoted
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
 from ctta.models.small_pointnet import SmallPointNet
@@ -50,14 +52,15 @@ def load(
     if (mean is None) != (std is None):
         raise ConfigError("mean and std belong together: give both, or neither.")
     if entry.clouds and mean is not None:
-        raise ConfigError(f"{name!r} takes point clouds, which have no mean and std of channels. Remove them.")
+        raise ConfigError(f"{quoted(name)} takes point clouds, which have no mean and std of channels. Remove them.")
     if entry.pretrained and weights == "pretrained":
         with torch.random.fork_rng(devices=[]):
             state = dict(entry.pretrained())
     elif weights is None or weights == "pretrained":
         own = " or weights='pretrained'" if entry.pretrained else ""
         raise ConfigError(
-            f"{name!r} needs its weights, and nothing is downloaded. Give weights='path/to/file'{own}. {entry.source}"
+            f"{quoted(name)} needs its weights, and nothing is downloaded. Give weights='path/to/file'{own}. "
+            f"{entry.source}"
         )
     else:
         state = read_state(weights)
@@ -78,7 +81,7 @@ def find(name: str) -> ModelEntry:
         return entry
     if name not in ctta.models.MODELS:
         raise ConfigError(
-            f"There is no model {name!r}. {nearest(name, ctta.models.MODELS)} Or {':..., '.join(PROVIDERS)}:..."
+            f"There is no model {quoted(name)}. {nearest(name, ctta.models.MODELS)} Or {':..., '.join(PROVIDERS)}:..."
         )
     return ctta.models.MODELS[name]
 
@@ -107,18 +110,21 @@ def from_factory(
 ) -> nn.Module:
     """Build any model, in eval mode, by `package.module:function` or `file.py:function`, a function that returns it.
 
-    Without `weights` and `mean` the model must be ready to use, for images in [0, 1].
+    The function is run: it can do whatever a script can. Without `weights` and `mean` the model must be ready to use,
+    for images in [0, 1].
     """
     module_name, _, function_name = spec.rpartition(":")
     try:
         model = getattr(_module(module_name), function_name)()
-    except (ImportError, AttributeError, ValueError, OSError, SyntaxError) as error:
+        if not isinstance(model, nn.Module):
+            raise TypeError(f"it returned {type(model).__name__} instead of a torch.nn.Module")
+        model.eval()
+    except (Exception, SystemExit) as error:  # it is the user's own code
         raise ConfigError(
-            f"The factory {spec!r} cannot be called ({error}). Write package.module:function or file.py:function, "
-            "where the function takes no arguments and returns the model, and check that Python finds the package."
+            f"The factory {quoted(spec)} cannot be used ({failure(error)}). Write package.module:function or "
+            "file.py:function, where the function takes no arguments and returns the model, and check that Python "
+            "finds the package."
         ) from error
-    if not isinstance(model, nn.Module):
-        raise ConfigError(f"The factory {spec!r} must return a torch.nn.Module. It returned {type(model).__name__}.")
     saved = _fill(model, read_state(weights), spec, weights) if weights is not None else None
     return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
 
@@ -127,12 +133,16 @@ def _module(name: str) -> ModuleType:
     """Import a module by its name, or by its file."""
     if not name.endswith(".py"):
         return importlib.import_module(name)
-    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", Path(name).expanduser())
+    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", home(name))
     if found is None or found.loader is None:
         raise ImportError(f"{name} is no Python file")
     module = importlib.util.module_from_spec(found)
     sys.modules[found.name] = module  # dataclasses look their module up
-    found.loader.exec_module(module)
+    try:
+        found.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[found.name]
+        raise
     return module
 
 
@@ -152,7 +162,7 @@ def _fill(
     state = rename(state, wanted)
     saved = take_normalization(state, wanted)
     if report := _mismatch(wanted, state):
-        raise ModelError(f"The weights {path} do not fit {name!r}. {report} {_suggestion(state)}")
+        raise ModelError(f"The weights {path} do not fit {quoted(name)}. {report} {_suggestion(state)}")
     model.load_state_dict(state, strict=False)
     return saved
 
@@ -177,7 +187,7 @@ def _check_identity(name: str, path: str | Path) -> None:
             if digest.startswith(checkpoint.sha256) and owner != name:
                 raise ModelError(
                     f"{path} is {checkpoint.name}, with {checkpoint.error} % clean error. It belongs to {owner!r}, not "
-                    f"to {name!r}: write load({owner!r}, weights=...)."
+                    f"to {quoted(name)}: write load({owner!r}, weights=...)."
                 )
 
 

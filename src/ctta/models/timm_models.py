@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ctta.base.errors import ConfigError, InputError
 from ctta.base.fileio import optional_import
+from ctta.base.text import quoted
 from ctta.models.entry import ModelEntry
 
 FILES = ("model.safetensors", "pytorch_model.bin")
@@ -19,7 +20,9 @@ def entry(name: str) -> ModelEntry:
     """Return the entry of a model, read from the configuration in timm."""
     timm = optional_import("timm", "timm", "This model")
     if not timm.is_model(name):
-        raise ConfigError(f"timm {timm.__version__} has no model {name!r}. timm.list_models('*part*') lists its names.")
+        raise ConfigError(
+            f"timm {timm.__version__} has no model {quoted(name)}. timm.list_models('*part*') lists its names."
+        )
     config = timm.get_pretrained_cfg(name)
     data = optional_import("timm.data", "timm", "This model").resolve_data_config(pretrained_cfg=config.to_dict())
     return ModelEntry(

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ctta.base.errors import ConfigError, InputError, nearest
 from ctta.base.fileio import optional_import
+from ctta.base.text import quoted
 from ctta.models.entry import ModelEntry
 from ctta.models.weights import read_state
 
@@ -24,10 +25,10 @@ def entry(name: str) -> ModelEntry:
     architecture, _, tag = name.partition(".")
     known = models.list_models(module=models)
     if architecture not in known:
-        raise ConfigError(f"torchvision has no classifier {architecture!r}. {nearest(architecture, known)}")
+        raise ConfigError(f"torchvision has no classifier {quoted(architecture)}. {nearest(architecture, known)}")
     choices = models.get_model_weights(architecture)
     if tag and tag not in choices.__members__:
-        raise ConfigError(f"{architecture} has no weights {tag!r}. {nearest(tag, choices.__members__)}")
+        raise ConfigError(f"{architecture} has no weights {quoted(tag)}. {nearest(tag, choices.__members__)}")
     weights = choices[tag] if tag else choices.DEFAULT
     transform = weights.transforms()
     return ModelEntry(

@@ -15,8 +15,7 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import impostor, some
-from ctta.base.limits import check_growth
+from ctta.base.fileio import check_growth, home, impostor, some
 from ctta.base.pickles import ForeignNameError
 from ctta.models import torch_file
 from ctta.models.torch_file import Described, Unsupported
@@ -42,7 +41,7 @@ REMEDIES = {  # by what a failed download left
 
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """Read the tensors in a file that safetensors or `torch.save` wrote; anything else is an error with a remedy."""
-    path = Path(path).expanduser()
+    path = home(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}. Give the path of the weights; nothing is downloaded.")
     try:
@@ -62,7 +61,7 @@ def read_state(path: str | Path) -> dict[str, Tensor]:
 
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Read what `ctta train` wrote besides the weights; empty for every other file."""
-    path = Path(path).expanduser()
+    path = home(path)
     try:
         if path.is_file():
             with safe_open(path, "pt") as file:
@@ -92,7 +91,7 @@ def trained_names(path: str | Path) -> tuple[str, ...]:
 
 def sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file, as hexadecimal digits."""
-    with Path(path).expanduser().open("rb") as file:
+    with home(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 

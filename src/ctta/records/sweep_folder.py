@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ctta.base.errors import StateError
-from ctta.base.fileio import make_folder, write_atomically
-from ctta.records.run_folder import RunFolder
+from ctta.base.fileio import make_folder, safe_name, write_atomically
+from ctta.base.schema import read_json
+from ctta.records.run_folder import HEAD_REMEDY, RunFolder, check_names
 
 SHORT = 32  # letters of a value that a table shows; longer ones go by their number on the axis
 
@@ -36,27 +37,40 @@ class SweepFolder:
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
 
+    @staticmethod
+    def home(path: Path) -> Path:
+        """The folder itself, or that of the sweep whose point it is: one lock serves all points."""
+        sweep = path.absolute().parent.parent
+        return sweep if path.absolute().parent.name == "points" and SweepFolder(sweep).is_one() else path
+
     def is_one(self) -> bool:
-        return (self.path / "sweep.json").is_file()
+        return (self.path / "sweep.json").exists()
 
     def write(self, head: Head) -> None:
         """Write the head; a grid that has grown keeps the points that are there."""
-        if (self.path / "run.json").is_file():
+        if RunFolder(self.path).begun():
             raise StateError(f"{self.path} holds a single run, and a sweep has a folder for each. Give another --out.")
         make_folder(self.path)
         write_atomically(self.path / "sweep.json", json.dumps(asdict(head), indent=1).encode())
 
     def head(self) -> Head:
-        data = json.loads((self.path / "sweep.json").read_text())
-        return Head(**{**data, "over": tuple(data["over"])})
+        head = read_json(self.path / "sweep.json", Head, HEAD_REMEDY)
+        check_names(self.path / "sweep.json", list(head.points))
+        known = {axis: [text(value) for value in values] for axis, values in head.axes.items()}
+        for slug, at in head.points.items():
+            if known.keys() != at.keys() or any(text(value) not in known[axis] for axis, value in at.items()):
+                raise StateError(f"{self.path / 'sweep.json'} is damaged: {slug} is not on its axes. {HEAD_REMEDY}")
+        if unknown := [axis for axis in head.over if axis not in known]:
+            raise StateError(f"{self.path / 'sweep.json'} is damaged: {unknown[0]!r} is no axis. {HEAD_REMEDY}")
+        return head
 
     def point(self, slug: str) -> RunFolder:
-        return RunFolder(self.path / "points" / slug)
+        return RunFolder(self.path / "points" / safe_name(slug))
 
     def begun(self, head: Head) -> dict[str, RunFolder]:
         """The points that have a run folder."""
         points = {slug: self.point(slug) for slug in head.points}
-        return {slug: folder for slug, folder in points.items() if (folder.path / "run.json").is_file()}
+        return {slug: folder for slug, folder in points.items() if folder.begun()}
 
 
 def text(value: Any) -> str:

@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from ctta.base.fileio import write_atomically
+from ctta.base.text import one_line
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import SweepFolder
 from ctta.report.page import page
@@ -54,7 +56,8 @@ class RunReport:
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: tables and the notes of the experiment."""
         metrics = [summary.layouts(self.metrics)] if self.errors.labelled else []
-        return _rich(width, self.comparison, errors.layouts(self.errors), *metrics) + list(self.results.run.notes)
+        notes = [Text(one_line(str(note))) for note in self.results.run.notes]
+        return [*_rich(width, self.comparison, errors.layouts(self.errors), *metrics), *notes]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""

@@ -11,18 +11,22 @@ says why.
 from __future__ import annotations
 
 import csv
+import io
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 
 from ctta.base.errors import ConfigError, InputError, StateError
-from ctta.base.fileio import hashed, make_folder, read_lines
+from ctta.base.fileio import Appender, hashed, read_lines, writing
+from ctta.base.lock import locked
+from ctta.base.text import csv_cell, quoted
 from ctta.core.adapter import Adapter
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -108,9 +112,10 @@ class AdaptationSummary:
 class PredictionTable:
     """A CSV file with a line per sample in the order of the stream, also for samples that could not be read."""
 
-    def __init__(self, file: TextIO, stream: UnlabelledStream, classes: Sequence[str]) -> None:
+    def __init__(self, file: Appender, stream: UnlabelledStream, classes: Sequence[str]) -> None:
         self._file, self._stream, self._classes = file, stream, classes
-        self._table = csv.DictWriter(file, [column.name for column in fields(PredictionRow)])
+        self._text = io.StringIO()  # what is not in the file yet
+        self._table = csv.DictWriter(self._text, [column.name for column in fields(PredictionRow)])
         self._table.writeheader()
         self._written = 0  # batches
 
@@ -134,8 +139,9 @@ class PredictionTable:
                     line = PredictionRow(line.file, *known, batch)
                 made.append(line)
         self._written = end
-        self._table.writerows(asdict(line) for line in made)
-        self._file.flush()
+        self._table.writerows({name: csv_cell(value) for name, value in asdict(line).items()} for line in made)
+        self._file.write(self._text.getvalue().encode())
+        self._text.seek(self._text.truncate(0))
         return made
 
 
@@ -158,7 +164,7 @@ class AdaptationPlan:
         why = f" by input {self.samples.shape}" if self.cell.preset != asked else ""
         return (
             f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {len(self.stream)} batches. "
-            f"{self.cell.label}: settings of preset {self.cell.preset!r}{why}. {self.samples.note}".rstrip()
+            f"{self.cell.label}: settings of preset {quoted(self.cell.preset)}{why}. {self.samples.note}".rstrip()
         )
 
     def run(
@@ -166,6 +172,10 @@ class AdaptationPlan:
     ) -> Iterator[AdaptationSummary]:
         """Write the table, and a run folder if one is given; yields after every batch."""
         out, folder = Path(out), None if report is None else RunFolder(report)
+        with locked(out, file=True), nullcontext() if folder is None else locked(folder.path):
+            yield from self._run(out, folder, force, command)
+
+    def _run(self, out: Path, folder: RunFolder | None, force: bool, command: str) -> Iterator[AdaptationSummary]:
         taken = [path for path in (out, folder and folder.path / "run.json") if path and path.exists() and not force]
         if taken:
             names = " and ".join(map(str, taken))
@@ -175,8 +185,9 @@ class AdaptationPlan:
         if folder is not None:
             head = self._begin(folder, command)
             batches = write_method_run(folder, self.cell.cell, self.adapter, batches, PeakMemory(), Gallery())
-        make_folder(out.parent)
-        with out.open("w", newline="", encoding="utf-8") as file:
+        with writing(out):
+            out.write_bytes(b"")
+        with Appender(out) as file:
             table = PredictionTable(file, self.stream, self.classes)
             for evaluated in batches:
                 x = evaluated.batch.x.to(self.adapter.placement[0])
@@ -209,8 +220,9 @@ class AdaptationPlan:
         }
         identity = hashed(json.dumps([self.about, asdict(self.cell)], sort_keys=True))
         head = Run(self.samples.title, identity, self.about, stream, (self.cell,), environment(), command)
-        for old in (folder.records_path, folder.done_path, folder.samples_path):
-            old(self.cell.cell).unlink(missing_ok=True)
+        for old in (folder.done_path, folder.records_path, folder.samples_path):
+            with writing(old(self.cell.cell)):
+                old(self.cell.cell).unlink(missing_ok=True)
         folder.write_run(head)
         return head
 
@@ -236,6 +248,9 @@ def plan_adaptation(
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
     """
+    for name in ("method", "preset"):
+        if name in (changes or {}):
+            raise ConfigError(f"--set changes fields of the method. Give --{name} instead of --set {name}.")
     provider, colon, _ = model.partition(":")
     own = bool(colon) and provider not in PROVIDERS
     if colon and not own:
@@ -264,7 +279,9 @@ def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None
     problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
     if method in METHODS and METHODS[method].traits.source != "none":
         free = [name for name, kind in METHODS.items() if kind.traits.source == "none"]
-        problems.append(f"{method!r} needs labelled source data, which are not given. Choose from: {', '.join(free)}.")
+        problems.append(
+            f"{quoted(method)} needs labelled source data, which are not given. Choose from: {', '.join(free)}."
+        )
     try:
         made = experiments.make(about)
     except ConfigError as error:

@@ -1,48 +1,124 @@
 """One method run, from where it was to its end; and what makes it safe to interrupt.
 
 Records are flushed batch by batch. The adapter's state is saved every so many seconds. After a crash the batches since
-then are computed again and must equal the records that are there already; then the run goes on.
+then are computed again and must equal the records that are there already; then the run goes on. Records and
+checkpoints that are damaged are computed again, with a word about it.
 """
 
 from __future__ import annotations
 
-import json
+import hashlib
+import logging
 import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, suppress
+from pathlib import Path
 
 from ctta.base.errors import StateError
+from ctta.base.fileio import Appender, writing
+from ctta.base.lock import locked
 from ctta.core.adapter import Adapter
 from ctta.experiments.build import make_adapter, source_batches
-from ctta.records.run_folder import Cell, Done, Record, RunFolder
+from ctta.records.run_folder import Cell, Done, Record, RunFolder, WrittenRecords, parse_records, problems_of
 from ctta.running import checkpoint
 from ctta.running.gallery import Gallery
 from ctta.running.memory import PeakMemory
 from ctta.running.opening import ClaimedRun
 from ctta.running.runner import Evaluated, evaluate
 
+log = logging.getLogger("ctta")
+
+NONE = WrittenRecords()
+ORPHAN_SECONDS = 20.0  # for a worker to end whose parent was killed
+
 
 def run_method(run: ClaimedRun, cell: Cell, *, checkpoint_seconds: float = 30.0) -> Iterator[Record]:
     """Run one method with one seed from where it was to its end; yields after every batch."""
     experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream
-    memory, boundaries = PeakMemory(), experiment.data.boundaries
-    adapter = make_adapter(cell, run.opened.model, experiment.execution, detects=boundaries == "detected")
-    known = _whole_records(folder, cell.cell)
-    start, saved = 0, checkpoint.load(folder.checkpoint_path(cell.cell))
-    if saved is not None and saved["step"] <= len(known):  # else records are lost: the method run begins again
-        adapter.load_state_dict(saved["state"])
-        start = saved["step"]
-    elif experiment.source is not None:
+    with _alone(folder, cell):
+        if run.complete(cell):  # by a worker that was lost before it could say so
+            return
+        _repair(run, cell)
+        memory, boundaries = PeakMemory(), experiment.data.boundaries
+        adapter, gallery, known, start = _resumed(run, cell)
+        clean = experiment.measure.open(experiment.data, stream)
+        batches = evaluate(adapter, stream, start=start, tell=boundaries == "known", clean=clean)
+        for evaluated in write_method_run(
+            folder, cell.cell, adapter, batches, memory, gallery, known, run.problems, checkpoint_seconds, start
+        ):
+            yield evaluated.record
+
+
+def repair(run: ClaimedRun, cell: Cell) -> None:
+    """Take away a mark that does not fit and records that are damaged, with a word; what is sound stays."""
+    with _alone(run.folder, cell):
+        _repair(run, cell)
+
+
+def _alone(folder: RunFolder, cell: Cell) -> AbstractContextManager[None]:
+    return locked(folder.records_path(cell.cell), file=True, patience=ORPHAN_SECONDS)
+
+
+def _repair(run: ClaimedRun, cell: Cell) -> None:
+    folder, mark, path = run.folder, run.folder.done_path(cell.cell), run.folder.records_path(cell.cell)
+    written, batches = folder.written(cell.cell), len(run.opened.stream)
+    sound = next((i for i, record in enumerate(written.records) if record.step != i), len(written.records))
+    if mark.exists():
+        written = written.first(0, run.misfit(cell))
+    elif sound < len(written.records):
+        written = written.first(sound, f"Line {sound + 1} of {path} is not batch {sound}.")
+    elif sound > batches:
+        written = written.first(batches, f"{path} has more records than the stream has batches.")
+    if written.problem:
+        _say_again(written.problem, cell, len(written.records))
+    with writing(mark):
+        mark.unlink(missing_ok=True)
+    _cut(path, written)
+
+
+def _cut(path: Path, written: WrittenRecords) -> None:
+    """Take off the records file what comes after these."""
+    if path.exists() and written.size < path.stat().st_size:
+        with writing(path):
+            os.truncate(path, written.size)
+
+
+def _say_again(problem: object, cell: Cell, batch: int) -> None:
+    where = f"goes on after batch {batch}" if batch else "begins again from its start"
+    log.warning("%s The method run %s %s.", problem, cell.cell, where)
+
+
+def _resumed(run: ClaimedRun, cell: Cell) -> tuple[Adapter, Gallery, WrittenRecords, int]:
+    """The adapter as its checkpoint has it, the gallery and the records so far, and the batch to go on with."""
+    experiment, folder, path = run.opened.experiment, run.folder, run.folder.checkpoint_path(cell.cell)
+    known = folder.written(cell.cell)
+
+    def new() -> Adapter:
+        detects = experiment.data.boundaries == "detected"
+        return make_adapter(cell, run.opened.model, experiment.execution, detects=detects)
+
+    adapter = new()
+    try:
+        if saved := checkpoint.load(path):
+            if saved.step > len(known.records):
+                raise StateError(f"{path} is {saved.step} batches ahead, and there are {len(known.records)} records.")
+            if known.sha256(saved.step).hexdigest() != saved.records_sha256:
+                known = NONE
+                _cut(folder.records_path(cell.cell), known)
+                raise StateError(f"{folder.records_path(cell.cell)} is damaged: {path} was saved with other records.")
+            adapter.load_state_dict(saved.state)
+            position, samples = run.opened.stream.position(saved.step), folder.samples(cell.cell)
+            if samples is None and position > 0:
+                raise StateError(f"{folder.samples_path(cell.cell)} is missing.")
+            return adapter, Gallery.before(samples, position), known, saved.step
+    except StateError as error:
+        _say_again(error, cell, 0)
+        adapter = new()
+    if experiment.source is not None:
         adapter.prepare(source_batches(experiment.source, adapter))
-    gallery = Gallery.before(folder.samples(cell.cell), stream.position(start))
-    clean = experiment.measure.open(experiment.data, stream)
-    batches = evaluate(adapter, stream, start=start, tell=boundaries == "known", clean=clean)
-    for evaluated in write_method_run(
-        folder, cell.cell, adapter, batches, memory, gallery, known, run.problems, checkpoint_seconds
-    ):
-        yield evaluated.record
+    return adapter, Gallery(), known, 0
 
 
 def write_method_run(
@@ -52,48 +128,53 @@ def write_method_run(
     batches: Iterable[Evaluated],
     memory: PeakMemory,
     gallery: Gallery,
-    known: Sequence[Record] = (),  # the records that are there already
+    known: WrittenRecords = NONE,  # those that are there already
     problems: tuple[str, ...] = (),
     checkpoint_seconds: float = math.inf,
+    start: int = 0,  # the first batch
 ) -> Iterator[Evaluated]:
     """Write batches into the run folder as they are evaluated: records at once, the mark of completeness last."""
-    last_save = time.monotonic()
-    with folder.records_path(cell).open("a") as file:
+    last_save, path = time.monotonic(), folder.records_path(cell)
+    digest = known.sha256(start)  # of the lines up to the present batch
+    with Appender(path) as file:
         for evaluated in batches:
             record = evaluated.record
             gallery.keep(adapter, evaluated)
-            if record.step < len(known):
-                if not record.same(known[record.step]):
+            if record.step < len(known.records):
+                if not record.same(known.records[record.step]):
                     raise StateError(
-                        f"Batch {record.step} of {record.method}, computed again, differs from its record in "
-                        f"{folder.path}. Code, threads or libraries have changed since. Run again in a new folder."
+                        f"Batch {record.step} of {record.method}, computed again, differs from its record in {path}. "
+                        "Code, threads or libraries have changed since: run again in a new folder. Or the file is "
+                        "damaged: remove it, and it is computed again."
                     )
+                line = known.lines[record.step]
             else:
-                file.write(json.dumps(asdict(record)) + "\n")
-                file.flush()
+                line = record.line
+                file.write(line)
+            digest.update(line)
             if time.monotonic() - last_save > checkpoint_seconds:
                 gallery.write(folder, cell)
-                checkpoint.save(folder.checkpoint_path(cell), adapter, record.step + 1)
+                file.flush_to_disk()
+                checkpoint.save(folder.checkpoint_path(cell), adapter, record.step + 1, digest.hexdigest())
                 last_save = time.monotonic()
             yield evaluated
+        file.flush_to_disk()
     gallery.write(folder, cell)
-    records = list(folder.records(cell))
+    content = folder.records_content(cell)
+    if hashlib.sha256(content).hexdigest() != digest.hexdigest():
+        raise StateError(f"{path} was changed by somebody else while it was written. Run again: it is repaired first.")
+    records = parse_records(content, path).records
+    found = (*problems, *problems_of(records))
     done = Done(
         batches=len(records),
         n=sum(record.n for record in records),
         wrong=-1 if any(record.wrong < 0 for record in records) else sum(record.wrong for record in records),
         seconds=sum(record.seconds for record in records),
         peak_memory=memory.megabytes(),
-        valid=not problems,
-        problems=problems,
+        valid=not found,
+        problems=found,
+        records_sha256=digest.hexdigest(),
     )
     folder.write_done(cell, done)
-    folder.checkpoint_path(cell).unlink(missing_ok=True)
-
-
-def _whole_records(folder: RunFolder, cell: str) -> list[Record]:
-    """The records that are there; a line that a crash cut short is taken off the file."""
-    path = folder.records_path(cell)
-    if path.is_file():
-        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
-    return list(folder.records(cell))
+    with suppress(OSError):  # nobody needs it any more
+        folder.checkpoint_path(cell).unlink()

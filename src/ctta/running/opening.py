@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import StateError
+from ctta.base.text import quoted
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
@@ -17,7 +18,7 @@ from ctta.experiments.experiment import Experiment
 from ctta.experiments.source_check import SourceError, beyond, expected, measure, scorable
 from ctta.methods.source import Source
 from ctta.models import weights_hash
-from ctta.records.run_folder import Cell, Run, RunFolder
+from ctta.records.run_folder import Cell, Run, RunFolder, problems_of
 from ctta.running.environment import environment
 
 TRIED = 2  # samples that go through the model to see how many classes it has
@@ -62,8 +63,22 @@ class ClaimedRun:
     problems: tuple[str, ...]  # why the numbers are not to be trusted
 
     def unfinished(self) -> tuple[Cell, ...]:
-        """The method runs that are not complete."""
-        return tuple(cell for cell in self.cells if self.folder.done(cell.cell) is None)
+        """The method runs that are not complete; a mark that does not fit its records counts for nothing."""
+        return tuple(cell for cell in self.cells if not self.complete(cell))
+
+    def complete(self, cell: Cell) -> bool:
+        return self.folder.done_path(cell.cell).exists() and not self.misfit(cell)
+
+    def misfit(self, cell: Cell) -> str:
+        """Why the mark of a method run counts for nothing; empty if it fits."""
+        try:
+            done = self.folder.complete(cell.cell)
+        except StateError as error:
+            return str(error)
+        if done is not None and done.batches != (batches := len(self.opened.stream)):
+            path = self.folder.records_path(cell.cell)
+            return f"{path} has {done.batches} records, and the stream has {batches} batches."
+        return ""
 
 
 def open_experiment(experiment: Experiment) -> OpenExperiment:
@@ -78,7 +93,7 @@ def open_experiment(experiment: Experiment) -> OpenExperiment:
 def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads: int | None = None) -> ClaimedRun:
     """Write the head of a new run folder, or bring it up to date; one that holds another experiment is refused."""
     experiment, cells, files = opened.experiment, opened.experiment.cells(opened.x.shape), opened.files()
-    if (folder.path / "run.json").is_file():
+    if folder.begun():
         head = folder.run()
         if head.identity != experiment.identity(files):
             before = {**head.experiment, "files": head.stream.get("files")}
@@ -93,12 +108,12 @@ def claim(opened: OpenExperiment, folder: RunFolder, command: str = "", threads:
     else:
         head = _new(opened, files, cells, command, threads)
         folder.write_run(head)
-    problems = opened.problems(head)
-    for cell in cells:
-        done = folder.done(cell.cell)
+    claimed = ClaimedRun(opened, folder, cells, opened.problems(head))
+    for cell in filter(claimed.complete, cells):
+        done, problems = folder.done(cell.cell), (*claimed.problems, *problems_of(folder.records(cell.cell)))
         if done is not None and done.problems != problems:  # other errors are expected now
             folder.write_done(cell.cell, replace(done, valid=not problems, problems=problems))
-    return ClaimedRun(opened, folder, cells, problems)
+    return claimed
 
 
 def _new(
@@ -131,4 +146,4 @@ def _difference(old: Any, new: Any, path: str = "") -> str:
     if isinstance(old, dict) and isinstance(new, dict):
         changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
         return ", ".join(_difference(old.get(key), new.get(key), f"{path}.{key}" if path else key) for key in changed)
-    return f"{path} was {old!r}, is {new!r}"
+    return f"{path} was {quoted(old)}, is {quoted(new)}"

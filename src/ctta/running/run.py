@@ -15,12 +15,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ctta.base.errors import ConfigError, CttaError, StateError
+from ctta.base.lock import locked
 from ctta.experiments.experiment import Experiment
 from ctta.experiments.sweep import Sweep
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import SweepFolder
 from ctta.running.engines.inline import Inline
 from ctta.running.engines.job import Engine, Event, Job
+from ctta.running.method_run import repair
 from ctta.running.opening import claim, open_experiment
 
 
@@ -39,10 +41,9 @@ class Status:
 
 
 def run_folders(what: Experiment | Sweep, path: Path | str) -> list[tuple[Experiment, RunFolder]]:
-    """List an experiment, or each point of a sweep, with its run folder; the folder of a sweep gets its head."""
+    """List an experiment, or each point of a sweep, with its run folder."""
     folder = SweepFolder(path)
     if isinstance(what, Sweep):
-        folder.write(what.head)
         return [(experiment, folder.point(slug)) for slug, experiment in what.experiments.items()]
     if folder.is_one():
         raise StateError(f"{folder.path} holds a sweep, and this is a single experiment. Give another --out.")
@@ -53,7 +54,14 @@ def run(
     what: Experiment | Sweep, path: Path | str, engine: Engine | None = None, *, command: str = ""
 ) -> Iterator[Status]:
     """Run what is not complete; yields after every folder that is opened and after every event of the engine."""
-    engine, runs = engine or Inline(), run_folders(what, path)
+    runs = run_folders(what, path)
+    with locked(SweepFolder.home(Path(path))):
+        if isinstance(what, Sweep):
+            SweepFolder(path).write(what.head)
+        yield from _run(runs, engine or Inline(), command)
+
+
+def _run(runs: list[tuple[Experiment, RunFolder]], engine: Engine, command: str) -> Iterator[Status]:
     errors: list[CttaError] = []
     jobs: list[Job] = []
     status, claimed = Status(len(runs)), None
@@ -61,10 +69,13 @@ def run(
         claimed = None  # frees its memory before the next one is opened
         try:
             claimed = claim(open_experiment(experiment), folder, command, engine.threads)
+            left = claimed.unfinished()
+            for cell in left:
+                repair(claimed, cell)
         except CttaError as error:
             errors.append(error)
             continue
-        size, left = len(claimed.opened.stream), claimed.unfinished()
+        size = len(claimed.opened.stream)
         jobs += [Job(experiment, folder.path.resolve(), cell, size) for cell in left]
         batches = status.batches + size * len(claimed.cells)
         done = status.done + size * (len(claimed.cells) - len(left))

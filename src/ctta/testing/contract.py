@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import CttaError, InputError, ModelError
+from ctta.core import optim
 from ctta.core.adapter import Adapter, Step
 from ctta.testing.networks import CLASSES, make_network, make_stream
 
@@ -170,7 +171,8 @@ def check_restore_source(case: Case) -> None:
     for network, source in zip(adapter.children(), fresh.children(), strict=True):
         if list(network.parameters()):
             assert same(list(source.buffers()), list(network.buffers())), "restore_source() left other statistics"
-    assert not any(value.any() for value in moments(adapter)), "restore_source() left the optimiser's state"
+    moments = [] if adapter.optimizer is None else optim.moments(adapter.optimizer)
+    assert not any(value.any() for value in moments), "restore_source() left the optimiser's state"
 
 
 def check_save_and_load(case: Case) -> None:
@@ -309,9 +311,10 @@ def check_bad_input(case: Case) -> None:
         ("float64", good.double()),
         ("batch dimension", good.flatten()[:10]),
     ]
+    if good.dim() == 4:
+        spoiled += [("normalised", (good - 0.5) / 0.25), ("8-bit", good * 255), ("normalised", good * 3e38)]
     if case.has("draw") and good.dim() == 4:
         spoiled += [
-            ("normalised", (good - 0.5) / 0.25),
             ("unsqueeze", good[0]),
             ("views of their own", torch.rand(4, 7, 16, 16)),
         ]
@@ -326,56 +329,109 @@ def check_one_sample(case: Case) -> None:
     """A batch of one sample works."""
     adapter = case.adapter()
     for x in case.stream(3):
-        logits = adapter(x[:1])
+        try:
+            logits = adapter(x[:1])
+        except CttaError as error:
+            raise AssertionError(f"one sample was refused: {error}") from error
         assert logits.shape == (1, CLASSES), f"one sample gave logits of shape {tuple(logits.shape)}"
-        assert logits.isfinite().all(), "one sample gave logits that are not finite"
+
+
+class Fuse:
+    """What goes wrong in a network, and at which pass; all copies of the network share it."""
+
+    def __init__(self) -> None:
+        self.fault: str | BaseException = ""  # "answers", "gradient", an error to raise, or "" for nothing
+        self.passes = 0  # until it goes wrong
+
+    def __deepcopy__(self, memo: Any) -> Fuse:
+        return self
+
+    def arm(self, fault: str | BaseException, passes: int = 0) -> None:
+        self.fault, self.passes = fault, passes
+
+    def burn(self, logits: Tensor) -> Tensor:
+        self.passes -= 1
+        if self.passes >= 0 or self.fault == "":
+            return logits
+        if isinstance(self.fault, BaseException):
+            raise self.fault
+        if self.fault == "answers":
+            return torch.full_like(logits, float("nan"))
+        poisoned: Tensor = PoisonedGradient.apply(logits)  # type: ignore[no-untyped-call]
+        return poisoned
+
+
+class PoisonedGradient(torch.autograd.Function):
+    """Passes its input on; the gradient is not finite."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * float("nan")
 
 
 class Fragile(nn.Module):
-    """A network that overflows while it is armed."""
+    """A network that fails as its fuse says."""
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, fuse: Fuse) -> None:
         super().__init__()
-        self.network = network
-        self.armed = False
+        self.network, self.fuse = network, fuse
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.mul(self.network(x), float("nan") if self.armed else 1.0)
-
-
-def arm(adapter: Adapter, armed: bool) -> None:
-    for module in adapter.modules():
-        if isinstance(module, Fragile):
-            module.armed = armed
-
-
-def moments(adapter: Adapter) -> list[Tensor]:
-    """Copies of the optimiser's state."""
-    if adapter.optimizer is None:
-        return []
-    return [value.clone() for slots in adapter.optimizer.state.values() for value in slots.values()]
+        return self.fuse.burn(self.network(x))
 
 
 def check_skips_non_finite(case: Case) -> None:
-    """A loss that is not finite never reaches the weights, at the first step or later; the step is counted."""
-    learns = case.learns
+    """A gradient that is not finite changes nothing, at the first step or later, and the step is counted."""
+    learns, fuse = case.learns, Fuse()
     for cut in (0, 2):
-        adapter, stream = case.adapter(model=Fragile(case.model())), case.stream()
+        adapter, stream = case.adapter(model=Fragile(case.model(), fuse)), case.stream()
+        adapter.change_settings(*adapter.settings_for(stream[0].shape))
         predictions(adapter, stream[:cut])
-        weights, state = [parameter.clone() for parameter in adapter.parameters()], moments(adapter)
-        arm(adapter, True)
+        before = flat_state(_learned(adapter))
+        fuse.arm("gradient")
         step = adapter.step(stream[cut])
-        arm(adapter, False)
+        fuse.arm("")
+        assert step.logits.isfinite().all(), "the logits are not finite"
+        assert step.info["skipped"] == int(learns), "a gradient that is not finite was not skipped"
         if learns:
-            assert step.info["skipped"] == 1, "a loss that is not finite was not skipped"
-            assert same(state, moments(adapter)), "a loss that is not finite reached the optimiser's state"
-            if not case.has("restore"):
-                assert same(weights, list(adapter.parameters())), "a loss that is not finite reached the weights"
-        later = predictions(adapter, stream[cut:])
-        assert all(logits.isfinite().all() for logits in later), "later predictions are not finite"
-        state = [*adapter.parameters(), *adapter.buffers()]
-        assert all(value.isfinite().all() for value in state), "weights or buffers are not finite"
+            assert same(before, flat_state(_learned(adapter))), "a gradient that is not finite changed the state"
+        predictions(adapter, stream[cut:])
         assert adapter.skipped == int(learns), f"{int(adapter.skipped)} skipped steps were counted"
+
+
+def _learned(adapter: Adapter) -> dict[str, Any]:
+    """The state without what goes on after a skipped step: the settings, the counts and the detector of drift."""
+    state = adapter.state_dict()
+    optimizer = state.pop("_extra_state")["optimizer"]
+    return {"optimizer": optimizer} | {k: v for k, v in state.items() if k != "skipped" and "drift." not in k}
+
+
+def check_fails_whole(case: Case) -> None:
+    """If the model fails at any pass of a batch, or answers NaN, or the user interrupts, the state is untouched."""
+    fuse = Fuse()
+    for fault in ("answers", ValueError("planted"), KeyboardInterrupt()):
+        adapter, stream = case.adapter(model=Fragile(case.model(), fuse)), case.stream()
+        for x in stream[:2]:
+            before = flat_state(adapter.state_dict())
+            passes = 1000  # until one batch has gone well
+            fuse.arm("", passes)
+            copy.deepcopy(adapter).step(x)
+            for number in range(1 if fault == "answers" else passes - fuse.passes):
+                fuse.arm(fault, number)
+                try:
+                    adapter.step(x)
+                except (ModelError, InputError, KeyboardInterrupt):
+                    pass
+                else:
+                    raise AssertionError(f"a failure at pass {number} ({fault!r}) went unnoticed")
+                finally:
+                    fuse.arm("")
+                assert same(before, flat_state(adapter.state_dict())), f"a failure at pass {number} changed the state"
+            adapter.step(x)
 
 
 def check_default_dtype(case: Case) -> None:
@@ -414,15 +470,15 @@ class OnDevice(Tensor):
         return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
 
 
-def check_one_synchronisation(case: Case) -> None:
-    """At most one host-device synchronisation per batch."""
+def check_two_synchronisations(case: Case) -> None:
+    """At most two host-device synchronisations per batch: one before anything changes, one after."""
     fields: dict[str, Any] = {"augmentation_threshold": 0.5} if case.has("augmentation_threshold") else {}
     adapter = case.adapter(**fields)
     for number, x in enumerate(case.stream(3)):
         OnDevice.reads.clear()
         adapter.step(x.as_subclass(OnDevice))
         waits = len(OnDevice.reads)
-        assert waits <= 1, f"batch {number} waited for the device {waits}x: {OnDevice.reads}"
+        assert waits <= 2, f"batch {number} waited for the device {waits}x: {OnDevice.reads}"
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = tuple(

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,7 +29,8 @@ from torch import Tensor, nn
 
 import ctta
 from ctta.base.errors import ConfigError, InputError, ModelError, StateError
-from ctta.base.fileio import make_folder, write_atomically
+from ctta.base.fileio import sealed, unsealed, write_atomically, writing
+from ctta.base.lock import locked
 from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
 from ctta.core.networks import Normalized, class_count
@@ -36,6 +39,8 @@ from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.stream import Rows, to_tensor
 from ctta.training.augment import augment, draw_points
 from ctta.training.recipe import Recipe, TrainingSettings
+
+messages = logging.getLogger("ctta")
 
 MEASURED = 5000  # samples from which mean and standard deviation are measured
 CALIBRATED = 1000  # samples from which the augmentation threshold is calibrated
@@ -72,29 +77,52 @@ def train(
 
     Next to `out` there are a log with one line per epoch (.jsonl) and, until the end, the checkpoint (.checkpoint).
     """
-    out = Path(out)
+    with locked(Path(out), file=True):
+        yield from _train(settings, Path(out), force, checkpoint_seconds)
+
+
+def _train(settings: TrainingSettings, out: Path, force: bool, checkpoint_seconds: float) -> Iterator[TrainingProgress]:
     checkpoint, log = out.with_suffix(".checkpoint"), out.with_suffix(".jsonl")
-    if force:
-        out.unlink(missing_ok=True)
-        checkpoint.unlink(missing_ok=True)
+    for old in (out, checkpoint) if force else ():
+        with writing(old):
+            old.unlink(missing_ok=True)
     if out.exists():
         raise StateError(f"{out} exists already. Use --force to train it again, or give another name.")
-    make_folder(out.parent)
-    learner = Learner(settings)
-    if checkpoint.is_file():
-        learner.load(torch.load(checkpoint, map_location="cpu", weights_only=True), checkpoint)
-    saved = time.monotonic()
+    learner, saved = _resumed(settings, checkpoint), time.monotonic()
     for progress in learner.run():
         if progress.ended:
             write_atomically(log, "".join(json.dumps(line) + "\n" for line in learner.history).encode())
         if time.monotonic() - saved > checkpoint_seconds:
             content = io.BytesIO()
             torch.save(learner.state(), content)
-            write_atomically(checkpoint, content.getvalue())
+            write_atomically(checkpoint, sealed(content.getvalue()))
             saved = time.monotonic()
         yield progress
     write_atomically(out, safetensors.torch.save(learner.weights(), learner.metadata()))
-    checkpoint.unlink(missing_ok=True)
+    with suppress(OSError):  # nobody needs it any more
+        checkpoint.unlink()
+
+
+def _resumed(settings: TrainingSettings, checkpoint: Path) -> Learner:
+    """The training as its checkpoint has it; from the start if there is none, or a damaged one."""
+    learner = Learner(settings)
+    if not checkpoint.exists():
+        return learner
+    try:
+        content = io.BytesIO(unsealed(checkpoint))
+        try:
+            state = torch.load(content, map_location="cpu", weights_only=True)
+            other = state["identity"] != settings.identity()
+            if not other:
+                learner.load(state)
+        except Exception as error:  # its checksum fits, so somebody else made it
+            raise StateError(f"{checkpoint} is no checkpoint of this training ({error!r}).") from error
+    except StateError as error:
+        messages.warning("%s The training begins again from its start.", error)
+        return Learner(settings)
+    if other:
+        raise StateError(f"{checkpoint} is from a training with other settings. Use --force to start again.")
+    return learner
 
 
 class Learner:
@@ -148,10 +176,8 @@ class Learner:
             "history": self.history,
         }
 
-    def load(self, state: Mapping[str, Any], path: Path) -> None:
-        """Resume from a saved state; `path` is named in errors."""
-        if state["identity"] != self.settings.identity():
-            raise StateError(f"{path} is from a training with other settings. Use --force to start again.")
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Resume from a saved state."""
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.step, self.loss, self.wrong = (state["place"][name] for name in ("step", "loss", "wrong"))

@@ -20,9 +20,12 @@ from torch import nn
 from ctta.base.config import Config, section, setting
 from ctta.base.errors import ConfigError, nearest
 from ctta.base.fileio import hashed
+from ctta.base.limits import CLASSES, EPOCHS
+from ctta.base.text import quoted
 from ctta.data.dataset import Data
+from ctta.data.datasets import DATASETS
 from ctta.data.datasets import problems as data_problems
-from ctta.experiments.source_model import Model
+from ctta.experiments.source_model import FACTORY, Model
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
 
 SECTIONS = ("data", "test", "model", "train")
@@ -33,9 +36,11 @@ class Network(Config):
     """The network that is trained."""
 
     name: str | None = setting(None, "A name from ctta.models.MODELS, 'embedded', or 'timm:...' and similar.")
-    factory: str | None = setting(None, "Instead of a name: package.module:function or file.py:function.")
+    factory: str | None = setting(None, FACTORY)
     weights: str | None = setting(None, "A file to start from, with its normalisation; random weights by default.")
-    classes: int | None = setting(None, "Number of classes; by default that of the data or the network.", low=1)
+    classes: int | None = setting(
+        None, "Number of classes; by default that of the data or the network.", low=1, high=CLASSES
+    )
     mean: tuple[float, ...] | None = setting(None, "Mean of the images, one value per channel; measured by default.")
     std: tuple[float, ...] | None = setting(None, "Standard deviation of the images, one value per channel.")
 
@@ -56,7 +61,7 @@ class Network(Config):
 class Recipe(Config):
     """How the network is trained."""
 
-    epochs: int = setting(100, "Number of passes over the training data.", low=1)
+    epochs: int = setting(100, "Number of passes over the training data.", low=1, high=EPOCHS)
     batch: int = setting(128, "Batch size.", low=2)
     lr: float = setting(0.1, "Highest learning rate.", low=0.0, open_low=True)
     momentum: float = setting(0.9, "Nesterov momentum.", low=0.0, high=1.0, open_low=True)
@@ -90,7 +95,7 @@ class Recipe(Config):
         try:
             torch.empty(0, device=self.device)
         except (RuntimeError, AssertionError) as error:
-            found.append(f"the device {self.device!r} cannot be used ({str(error).splitlines()[0]}).")
+            found.append(f"the device {quoted(self.device)} cannot be used ({str(error).splitlines()[0]}).")
         return found
 
 
@@ -110,13 +115,16 @@ class TrainingSettings:
 
 def make(values: Mapping[str, Any]) -> TrainingSettings:
     """Check plain data; all mistakes are reported together. Data are clean unless a section names other domains."""
-    problems = [f"There is no section {key!r}. {nearest(str(key), SECTIONS)}" for key in values if key not in SECTIONS]
+    problems = [f"There is no section {quoted(key)}. {nearest(key, SECTIONS)}" for key in values if key not in SECTIONS]
     network = section(Network, "model", values.get("model", {}), problems)
     recipe = section(Recipe, "train", values.get("train", {}), problems)
     data = _data("data", values.get("data", {}), problems)
     tested = values.get("test") is not None
     test = _data("test", values["test"], problems) if tested else None
     problems += [f"model: {problem}" for problem in network.source().problems()] if network else []
+    if network and data and data.dataset in DATASETS:
+        misfit = network.source().misfit(DATASETS[data.dataset].samples)
+        problems += [f"model: {misfit}"] if misfit else []
     problems += [f"train: {problem}" for problem in recipe.problems(tested=tested)] if recipe else []
     if problems or network is None or recipe is None or data is None:
         raise ConfigError("\n".join(problems))

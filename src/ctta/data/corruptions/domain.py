@@ -17,6 +17,7 @@ from numpy.random import Generator, Philox, SeedSequence
 from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.text import quoted
 
 Made = TypeVar("Made")
 Generators: TypeAlias = Sequence[Generator]  # one per sample
@@ -28,11 +29,11 @@ THREADS = 4
 def check_domain(name: str, names: Collection[str], severity: int, seed: int) -> None:
     """Raise an error for a corruption, a severity or a seed that does not exist."""
     if not isinstance(name, str) or name not in names:
-        raise ConfigError(f"No corruption is called {name!r}. {nearest(str(name), names)}")
+        raise ConfigError(f"No corruption is called {quoted(name)}. {nearest(name, names)}")
     if not _is_integer(severity) or severity not in SEVERITIES:
-        raise ConfigError(f"The severity must be one of 1, 2, 3, 4, 5. Got {severity!r} instead.")
+        raise ConfigError(f"The severity must be one of 1, 2, 3, 4, 5. Got {quoted(severity)} instead.")
     if not _is_integer(seed) or seed < 0:
-        raise ConfigError(f"`seed` must be a whole number of at least 0. Got {seed!r} instead.")
+        raise ConfigError(f"`seed` must be a whole number of at least 0. Got {quoted(seed)} instead.")
 
 
 def sample_indices(first: int | NDArray[np.int64], count: int) -> Sequence[int]:
@@ -42,7 +43,7 @@ def sample_indices(first: int | NDArray[np.int64], count: int) -> Sequence[int]:
             raise ConfigError("`first` as an array needs one whole number of at least 0 for every sample.")
         return [int(index) for index in first]
     if not _is_integer(first) or first < 0:
-        raise ConfigError(f"`first` must be a whole number of at least 0. Got {first!r} instead.")
+        raise ConfigError(f"`first` must be a whole number of at least 0. Got {quoted(first)} instead.")
     return range(first, first + count)
 
 

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, InputError, nearest
+from ctta.base.text import quoted
 from ctta.data.corruptions import blur, digital, noise, weather
 from ctta.data.corruptions.constants import CONSTANTS, NAMES, PRESETS
 from ctta.data.corruptions.domain import Generators, check_domain, domain_key, in_chunks, sample_indices
@@ -79,7 +80,7 @@ def corrupt(
 def _check(images: Images, preset: str) -> None:
     """Refuse what cannot be corrupted, with the remedy."""
     if preset not in PRESETS:
-        raise ConfigError(f"No preset of constants is called {preset!r}. {nearest(str(preset), PRESETS)}")
+        raise ConfigError(f"No preset of constants is called {quoted(preset)}. {nearest(preset, PRESETS)}")
     if not isinstance(images, np.ndarray):
         kind = type(images).__name__
         raise InputError(f"Images must be a NumPy array of uint8 (N, H, W, 3). Got {kind} instead: convert it first.")

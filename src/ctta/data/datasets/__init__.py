@@ -7,6 +7,7 @@ from importlib import import_module
 from types import MappingProxyType
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.text import quoted
 from ctta.data.dataset import Data, DataSet
 from ctta.data.protocols import PLAIN, Protocol
 from ctta.data.stream import Stream
@@ -38,7 +39,7 @@ DATASETS: Mapping[str, DataSet] = MappingProxyType(
 def problems(data: Data) -> list[str]:
     """Return what is wrong with the settings, without reading the data."""
     if data.dataset not in DATASETS:
-        return [f"There is no data set {data.dataset!r}. {nearest(data.dataset, DATASETS)}"]
+        return [f"There is no data set {quoted(data.dataset)}. {nearest(data.dataset, DATASETS)}"]
     return DATASETS[data.dataset].problems(data)
 
 

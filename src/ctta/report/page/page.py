@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Mapping
 from importlib.resources import files
 from typing import Any
@@ -10,6 +11,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from ctta.base.errors import StateError
+from ctta.base.text import harmless
+from ctta.records.heads import TraitsHead
 from ctta.records.sweep_folder import text
 from ctta.report.metrics import Value, selection
 from ctta.report.page import charts, figures, pictures
@@ -21,6 +25,8 @@ from ctta.report.tables.paper import PaperComparison
 from ctta.report.tables.render import Table, TableColumn
 from ctta.report.tables.summary import MetricsTable
 from ctta.report.tables.sweep import SweepErrors
+
+log = logging.getLogger("ctta")
 
 NEARLY_ALL = 95  # percent; a selection of more than that hardly selects, and the page says so
 NEEDS = ("method", "learns", "forward passes", "updates", "prediction", "source data", "boundaries")
@@ -74,6 +80,7 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
         loader=PackageLoader("ctta.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=lambda value: type(value)(harmless(value)) if isinstance(value, str) else value,
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -111,7 +118,11 @@ def _gallery(results: Results, table: ErrorTable) -> tuple[str, list[tuple[str, 
     order = sorted(run.cells, key=lambda cell: {"dss": 0, "source": 2}.get(cell.method, 1))
     classes = [str(name) for name in run.stream.get("classes") or ()]
     for cell in order:
-        samples = results.folder.samples(cell.cell)
+        try:
+            samples = results.folder.samples(cell.cell)
+        except StateError as error:
+            log.warning("%s The page shows no images of %s.", error, cell.label)
+            continue
         if samples is not None and len(samples.images):
             return cell.label, pictures.strips(samples, table.segments, classes)
     return "", []
@@ -143,7 +154,7 @@ def _heat(table: ErrorTable) -> Callable[[Value | None], float]:
 
 def _needs(table: ErrorTable) -> Table | None:
     """What the methods declare; none in folders that do not have it."""
-    if not all(row.traits for row in table.rows):
+    if not all(row.traits.keys() >= TraitsHead.__annotations__.keys() for row in table.rows):
         return None
     rows = ((row.label + row.dagger, *needs(row.traits).values()) for row in table.rows)
     columns = (TableColumn(head, "name" if head == "method" else "number") for head in NEEDS)

@@ -17,6 +17,7 @@ from itertools import combinations
 from typing import Any
 
 from ctta import paper
+from ctta.base.errors import StateError, nearest
 from ctta.paper import ROUNDING, PaperTable
 from ctta.records.run_folder import Run
 from ctta.report.metrics import Value, chance, over_seeds, total_error
@@ -113,6 +114,9 @@ def build(*runs: tuple[Results, ErrorTable]) -> PaperComparison | None:
     name = run.experiment.get("paper")
     if name is None:
         return None
+    if name not in paper.TABLES:
+        where = runs[0][0].folder.path / "run.json"
+        raise StateError(f"{where} names the paper's table {name!r}, and there is none. {nearest(name, paper.TABLES)}")
     published = paper.table(name)
     unlike = other_setup(published, errors, run.experiment.get("model") or {}, run.stream["domains"])
     every = [_ours(published, *one) for one in runs]
@@ -246,7 +250,8 @@ def _ours(published: PaperTable, results: Results, table: ErrorTable) -> dict[st
     run, setup = results.run, published.setup
     cells = {cell.label: cell for cell in reversed(run.cells)}
     entries = run.experiment.get("methods") or ()
-    settings = {str(entry.get("name", entry.get("label"))): entry.get("fields") or {} for entry in entries}
+    stored = [entry for entry in entries if isinstance(entry, Mapping) and isinstance(entry.get("fields"), Mapping)]
+    settings = {str(entry.get("name", entry.get("label"))): entry["fields"] for entry in stored}
     made = {}
     for row in published.rows:
         fitting = []

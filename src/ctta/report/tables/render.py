@@ -19,6 +19,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from ctta.base.text import csv_cell, one_line
 from ctta.report.metrics import Value
 
 ABSENT = "–"
@@ -57,6 +58,13 @@ class Table:
     caption: tuple[str, ...] = ()  # lines below the table
     footnotes: tuple[str, ...] = ()  # numbered from 1
     apart: tuple[int, ...] = ()  # rows at which another kind of number begins
+
+    def cleaned(self) -> Table:
+        """The same without control characters, which names from elsewhere may hold. Every form below starts from it."""
+        columns = tuple(replace(column, head=one_line(column.head)) for column in self.columns)
+        rows = tuple(tuple(replace(cell, text=one_line(cell.text)) for cell in row) for row in self.rows)
+        caption, footnotes = (tuple(map(one_line, words)) for words in (self.caption, self.footnotes))
+        return Table(columns, rows, one_line(self.title), caption, footnotes, self.apart)
 
     def below(self) -> list[str]:
         """Caption and footnotes."""
@@ -123,6 +131,7 @@ def to_rich(layouts: Iterable[Table], width: int) -> RichTable:
 
 
 def _rich(table: Table) -> RichTable:
+    table = table.cleaned()
     caption = Text("\n".join(table.below()))
     title = Text(table.title) if table.title else None
     rich = RichTable(title=title, caption=caption, caption_justify="left", box=SIMPLE, padding=(0, 1, 0, 0))
@@ -136,6 +145,9 @@ def _rich(table: Table) -> RichTable:
     return rich
 
 
+MARKDOWN = str.maketrans({character: f"\\{character}" for character in "\\`*[]<|"})
+
+
 def to_markdown(table: Table) -> str:
     """A table as GitHub shows it, the best in bold, with caption and footnotes below."""
 
@@ -143,10 +155,13 @@ def to_markdown(table: Table) -> str:
         return "| " + " | ".join(texts) + " |"
 
     def text(cell: TableCell) -> str:
-        escaped = str(cell).replace("|", "\\|")
+        escaped = str(replace(cell, text=cell.text.translate(MARKDOWN)))
         return f"**{escaped}**" if cell.best else escaped
 
-    head = line(column.head.replace("|", "\\|") for column in table.columns)
+    table = table.cleaned()
+    caption, footnotes = (tuple(one.translate(MARKDOWN) for one in words) for words in (table.caption, table.footnotes))
+    table = replace(table, caption=caption, footnotes=footnotes)
+    head = line(column.head.translate(MARKDOWN) for column in table.columns)
     rule = "|" + "|".join("---:" if column.kind == "number" else "---" for column in table.columns) + "|"
     return "\n".join([head, rule, *(line(map(text, row)) for row in table.rows), "", "  \n".join(table.below()), ""])
 
@@ -155,6 +170,7 @@ LATEX = str.maketrans(
     {character: f"\\{character}" for character in "&%$#_{}"}
     | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "|": r"\textbar{}"}
     | {"<": "$<$", ">": "$>$", "±": r"$\pm$", "−": "$-$", "→": r"$\rightarrow$"}
+    | {"[": "{[}", "]": "{]}", "*": "{*}"}  # behind a line end they would be its options
     | {"†": r"\textdagger{}", "–": "--", "·": r"$\cdot$"}
 )
 
@@ -169,6 +185,7 @@ def to_latex(table: Table) -> str:
         escaped = cell.text.translate(LATEX)
         return (rf"\textbf{{{escaped}}}" if cell.best else escaped) + note(cell.note)
 
+    table = table.cleaned()
     layout = "".join("r" if column.kind == "number" else "l" for column in table.columns)
     footnotes = [f"{note(number)} {words.translate(LATEX)}." for number, words in enumerate(table.footnotes, start=1)]
     body = []
@@ -197,11 +214,11 @@ def to_latex(table: Table) -> str:
 
 
 def to_csv(table: Table) -> str:
-    """Heads and texts, separated by commas."""
+    """Heads and texts, separated by commas; none is calculated by a spreadsheet."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([column.head for column in table.columns])
-    writer.writerows([cell.text for cell in row] for row in table.rows)
+    writer.writerow([csv_cell(column.head) for column in table.columns])
+    writer.writerows([csv_cell(cell.text) for cell in row] for row in table.rows)
     return out.getvalue()
 
 

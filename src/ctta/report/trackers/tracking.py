@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from ctta.base.errors import ConfigError, nearest
+from ctta.base.text import quoted
 from ctta.records.run_folder import Cell, Run, RunFolder
 from ctta.report.results import Results
 from ctta.report.trackers.backend import Rows, TrackedRun, Tracker, batch_rows, final_row
@@ -100,7 +101,9 @@ def parse(to: str) -> dict[str, str]:
     """Trackers by name with their places, from tensorboard,mlflow=PLACE; a place may be empty."""
     pairs = [part.strip().partition("=") for part in to.split(",") if part.strip()]
     if unknown := [name for name, _, _ in pairs if name not in TRACKERS]:
-        raise ConfigError("\n".join(f"There is no tracker {name!r}. {nearest(name, TRACKERS)}" for name in unknown))
+        raise ConfigError(
+            "\n".join(f"There is no tracker {quoted(name)}. {nearest(name, TRACKERS)}" for name in unknown)
+        )
     return {name: where for name, _, where in pairs}
 
 

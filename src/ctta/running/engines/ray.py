@@ -23,6 +23,7 @@ import torch
 
 from ctta.base.errors import StateError
 from ctta.base.fileio import optional_import
+from ctta.base.text import quoted
 from ctta.running.engines.job import Event, Events, Job, LostWorkers, run_jobs
 from ctta.running.engines.transfer import RunUpdate, UpdateReader, apply_update, read_files, write_files
 from ctta.running.memory import keep_freed
@@ -79,8 +80,8 @@ def _connect(address: str) -> Any:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # Ray has no error of its own for this
         raise StateError(
-            f"There is no Ray cluster to be reached at {address!r} ({error}). Start one with `ray start --head` and "
-            "run this command on one of its machines, or give its --address HOST:PORT."
+            f"There is no Ray cluster to be reached at {quoted(address)} ({error}). Start one with `ray start --head` "
+            "and run this command on one of its machines, or give its --address HOST:PORT."
         ) from error
     return ray
 

@@ -6,11 +6,12 @@ the run folder whole: records first, the mark of completeness last.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ctta.base.fileio import write_atomically
+from ctta.base.fileio import Appender, write_atomically, writing
 from ctta.records.run_folder import RunFolder
 
 
@@ -64,11 +65,12 @@ def apply_update(folder: Path, cell: str, update: RunUpdate) -> None:
     """Write an update into the run folder."""
     if update.lines:
         path = RunFolder(folder).records_path(cell)
-        path.touch()
-        with path.open("r+b") as file:
-            file.truncate(update.start)
-            file.seek(update.start)
+        with writing(path):
+            path.touch()
+            os.truncate(path, update.start)
+        with Appender(path) as file:
             file.write(update.lines)
+            file.flush_to_disk()
     write_files(folder, {name: update.files[name] for name in _whole_files(cell) if name in update.files})
     if RunFolder(folder).done_path(cell).name in update.files:
         RunFolder(folder).checkpoint_path(cell).unlink(missing_ok=True)

@@ -1,0 +1,251 @@
+"""Misuse of the command line, factories that fail, and what is left for the last resort."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import struct
+import sys
+import zlib
+
+import pytest
+from typer.testing import CliRunner
+
+from command_line import PATIENCE, ctta, start
+from ctta.base.errors import ConfigError
+from ctta.cli.app import app
+from ctta.models import from_factory
+from sentences import must_be_a_sentence, said
+
+FACTORIES = {
+    "it raises": ("def make(): raise ValueError('no luck')", "ValueError: no luck"),
+    "its words raise": ("class E(Exception):\n def __str__(self): raise KeyError\ndef make(): raise E", "(E)"),
+    "it needs arguments": ("def make(size): return size", "TypeError"),
+    "it is not callable": ("make = 5", "TypeError"),
+    "it is not there": ("", "AttributeError"),
+    "it returns nothing": ("def make(): pass", "returned NoneType"),
+    "it returns a class": ("import torch\ndef make(): return torch.nn.Linear", "returned type"),
+    "its module is half made": (
+        "import torch\nclass M(torch.nn.Module):\n def __init__(self): pass\nmake = M",
+        "AttributeError",
+    ),
+    "a mistake in the syntax": ("def make(:", "SyntaxError"),
+    "an indentation": (" x\n  y", "IndentationError"),
+    "a package that is missing": ("import nowhere", "ModuleNotFoundError"),
+    "sys.exit": ("import sys\ndef make(): sys.exit(0)", "SystemExit"),
+    "sys.exit in the file": ("import sys; sys.exit('bye')", "SystemExit: bye"),
+    "memory": ("def make(): raise MemoryError", "MemoryError"),
+    "recursion": ("def make(): return make()", "RecursionError"),
+    "an assertion": ("def make(): assert False, 'x' * 10**6", "AssertionError"),
+    "escapes": ("def make(): raise ValueError('\\x1b[31m\\n[/red]')", "ValueError"),
+    "a stop": ("def make(): raise StopIteration", "StopIteration"),
+    "not UTF-8": (b"# \xff\xfe\ndef make(): pass", "Error"),
+    "NUL": (b"\0", "Error"),
+}
+SPECS = [
+    "",
+    ":",
+    "x:",
+    ":x",
+    "x",
+    "os:getcwd",
+    "nowhere.at_all:f",
+    "..up:f",
+    "os.path:sep",
+    "a b:c",
+    "none.py:f",
+    "~nosuchuser/x.py:f",
+    "/:f",
+    "x.py:f:g",
+    "é:é",
+    "y" * 5000 + ":f",
+    "y" * 5000 + ".py:f",
+]
+
+
+@pytest.mark.parametrize("name", FACTORIES)
+def test_a_factory_that_fails(name, tmp_path, attempt, capsys):
+    content, words = FACTORIES[name]
+    path = tmp_path / "factory.py"
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    _, code, text = said(lambda: from_factory(f"{path}:make"), capsys)
+    must_be_a_sentence(code, text)
+    assert "factory.py" in text
+    assert words in text
+    attempt("factories that fail")
+
+
+@pytest.mark.parametrize("spec", SPECS, ids=range(len(SPECS)))
+def test_a_factory_that_is_not_there(spec, attempt):
+    with pytest.raises(ConfigError):
+        from_factory(spec)
+    attempt("factories that fail")
+
+
+def test_ctrl_c_in_a_factory_is_ctrl_c(tmp_path, attempt, capsys):
+    (tmp_path / "f.py").write_text("def make(): raise KeyboardInterrupt")
+    _, code, text = said(lambda: from_factory(f"{tmp_path / 'f.py'}:make"), capsys)
+    assert code == 130
+    assert "Stopped. What was complete is kept" in text
+    attempt("factories that fail")
+
+
+MISUSES = [
+    [],
+    ["nothing"],
+    ["run"],
+    ["run", "none.yaml"],
+    ["run", "."],
+    ["run", "x", "y"],
+    ["run", "--nothing"],
+    ["run", "none.yaml", "--engine", "slurm"],
+    ["run", "none.yaml", "--workers", "0"],
+    ["run", "none.yaml", "--workers", "2"],
+    ["run", "none.yaml", "--workers", "x"],
+    ["run", "none.yaml", "--threads", "-1"],
+    ["run", "none.yaml", "--address", "x"],
+    ["run", "none.yaml", "--set"],
+    ["run", "none.yaml", "--checkpoint-seconds", "x"],
+    ["check"],
+    ["check", "none.yaml"],
+    ["check", "/dev/null"],
+    ["check", "\udcff"],
+    ["check", "x" * 5000],
+    ["report"],
+    ["report", "none"],
+    ["report", "/dev/null"],
+    ["report", "x" * 5000],
+    ["track", "none", "--to", "x"],
+    ["track", "none"],
+    ["train", "none.yaml"],
+    ["train", "none.yaml", "-o", "x"],
+    ["list", "nothing"],
+    ["list", "methods", "nothing"],
+    ["list", "models", "resnet18"],
+    ["list", "x" * 5000],
+    ["list", "\x1b[31m"],
+    ["list", "[/red]"],
+    ["corrupt", "none", "out"],
+    ["corrupt", "none", "out", "--severity", "9"],
+    ["corrupt", "none", "out", "--severity", "x" * 5000],
+    ["corrupt", "none", "out", "--corruption", "x"],
+    ["corrupt", "none", "out", "--format", "x"],
+    ["corrupt", "none", "out", "--seed", "-1"],
+    ["adapt", "embedded"],
+    ["adapt", "embedded", "none"],
+    ["adapt", "nothing", "none"],
+    ["adapt", "none.py:make", "none"],
+    ["adapt", "embedded", ".", "--method", "x"],
+    ["adapt", "embedded", ".", "--set", "preset=x"],
+    ["adapt", "embedded", ".", "--set", "method=tent"],
+    ["adapt", "embedded", ".", "--set", "lrr=5"],
+    ["adapt", "embedded", ".", "--mean", "x"],
+    ["adapt", "embedded", ".", "--mean", "["],
+    ["adapt", "embedded", ".", "--mean", ""],
+    ["adapt", "embedded", ".", "--batch", "0"],
+    ["adapt", "embedded", ".", "--mean", "1,2", "--std", "1,2"],
+    ["adapt", "embedded", ".", "--seed", "-1"],
+    ["adapt", "eata", ".", "--method", "eata"],
+    ["--nothing"],
+    ["--debug"],
+    ["--debug", "nothing"],
+    ["demo", "--set", "methods.x=5"],
+    ["demo", "--set", "method.lrr=5"],
+    ["demo", "--set", "seeds=[0, 0]"],
+]
+
+
+@pytest.mark.parametrize("words", MISUSES, ids=lambda words: " ".join(words)[:40] or "nothing")
+def test_misuse_is_explained(words, attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    made = CliRunner(env={"COLUMNS": "120"}).invoke(app, words)
+    assert made.exit_code == 2, made.output
+    assert made.output.strip()
+    assert "Traceback" not in made.output
+    assert "unexpected happened" not in made.output
+    assert not list(tmp_path.iterdir()), "nothing was written"
+    attempt("misuse of the command line")
+
+
+ERRORS = [
+    (
+        OSError(errno.ENOSPC, "No space left on device", "runs/x.jsonl"),
+        2,
+        "runs/x.jsonl: No space left on device. Free some",
+    ),
+    (OSError(errno.EROFS, "Read-only file system", "runs"), 2, "runs: Read-only file system. Give a place"),
+    (PermissionError(errno.EACCES, "Permission denied", "runs"), 2, "runs: Permission denied. Change"),
+    (FileNotFoundError(errno.ENOENT, "No such file or directory", "x"), 2, "x: No such file"),
+    (OSError("odd"), 2, "odd"),
+    (EOFError(), 2, "A file is damaged"),
+    (zlib.error("bad"), 2, "A file is damaged"),
+    (struct.error("bad"), 2, "A file is damaged"),
+    (UnicodeDecodeError("utf-8", b"\xff", 0, 1, "bad"), 2, "A file is damaged"),
+    (MemoryError(), 2, "not enough memory"),
+    (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 3, "not enough memory"),
+    (RecursionError("deep"), 3, "nested too deeply"),
+    (RuntimeError("x" * 10**6), 3, "unexpected"),
+    (KeyError("k"), 3, "KeyError: 'k'"),
+    (ValueError("\x1b[31m[/red]\u202e"), 3, "[/red]"),
+    (ZeroDivisionError(), 3, "ZeroDivisionError"),
+    (SystemExit(0), 3, "ended the program"),
+    (KeyboardInterrupt(), 130, "What was complete is kept"),
+]
+
+
+@pytest.mark.parametrize(("error", "code", "words"), ERRORS, ids=lambda value: type(value).__name__)
+def test_the_last_resort(error, code, words, attempt, capsys, monkeypatch):
+    def fail():
+        raise error
+
+    monkeypatch.setattr(sys, "argv", ["ctta", "run", "x y.yaml"])
+    _, ended, text = said(fail, capsys)
+    assert ended == code
+    assert words in text
+    assert "Traceback" not in text
+    assert max(map(len, text.split("\n"))) < 400
+    assert ("ctta --debug run 'x y.yaml'" in text) == (code != 130)
+    monkeypatch.setattr(sys, "argv", ["ctta", "--debug", "run", "x.yaml"])
+    _, _, text = said(fail, capsys)
+    assert ("Traceback" in text and "in fail" in text) == (code != 130)
+    attempt("errors that nobody expected")
+
+
+def test_every_verb_has_the_last_resort():
+    assert all(command.callback.__wrapped__ for command in app.registered_commands)
+
+
+def test_a_reader_who_goes_away_and_a_debugged_error(tmp_path, attempt):
+    process = start("list", "corruptions")
+    process.stdout.close()
+    with process.stderr:
+        err = process.stderr.read()
+    process.wait(PATIENCE)
+    assert "Traceback" not in err
+    assert "Exception ignored" not in err
+    (tmp_path / "x.yaml").write_text("data: [")
+    code, _, err = ctta("--debug", "check", tmp_path / "x.yaml")
+    assert code == 2
+    assert "Traceback" in err
+    assert err.strip().split("\n")[-1].startswith("error ")
+    attempt("errors that nobody expected", 2)
+
+
+def test_ctrl_c_before_anything_was_done(tmp_path, attempt):
+    os.mkfifo(tmp_path / "begun")
+    (tmp_path / "f.py").write_text(
+        f"import time\ndef make():\n    open({str(tmp_path / 'begun')!r}, 'w').close()\n    time.sleep({PATIENCE})\n"
+    )
+    path = tmp_path / "x.yaml"
+    path.write_text(json.dumps({"data": {"images": 5}, "model": {"factory": f"{tmp_path / 'f.py'}:make"}}))
+    process = start("check", path)
+    (tmp_path / "begun").read_text()  # waits until the factory is at work
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "Stopped. What was complete is kept; the same command continues or starts again." in " ".join(err.split())
+    assert "Aborted" not in err
+    assert "Traceback" not in err
+    attempt("errors that nobody expected")
