@@ -23,7 +23,7 @@ def test_listing_needs_class_folders(tmp_path):
         listing(tmp_path)
     write_classes(tmp_path, ("b", "a"), each=2, size=(8, 8))
     (tmp_path / "empty").mkdir()
-    assert listing(tmp_path) == ["a/a_0.JPEG", "a/a_1.JPEG", "b/b_0.JPEG", "b/b_1.JPEG"]
+    assert listing(tmp_path) == (["a/a_0.JPEG", "a/a_1.JPEG", "b/b_0.JPEG", "b/b_1.JPEG"], "")
     assert class_folders(tmp_path) == ["a", "b", "empty"]
     (tmp_path / "loose.png").touch()
     with pytest.raises(InputError, match=r"outside of class folders: loose\.png"):

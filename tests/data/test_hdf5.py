@@ -13,7 +13,7 @@ from point_clouds import LABELS, POINTS, stream_of, write_hdf5
 def test_broken_hdf5(tmp_path):
     pytest.importorskip("h5py", reason="h5py is an extra: pip install 'ctta[hdf5]'")
     (tmp_path / "test_objectdataset.h5").write_bytes(b"not hdf5")
-    with pytest.raises(InputError, match="damaged, or not HDF5 files"):
+    with pytest.raises(InputError, match="cannot be read as an HDF5 file with"):
         stream_of(tmp_path, "scanobjectnn")
     write_hdf5(tmp_path / "ply_data_test0.h5", POINTS, LABELS)
     write_hdf5(tmp_path / "ply_data_test1.h5", POINTS[:, :5], LABELS)

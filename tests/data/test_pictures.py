@@ -6,7 +6,7 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, ImageOps
 
 from ctta.base.errors import InputError
 from ctta.data.pictures import (
@@ -27,8 +27,9 @@ def test_files_below_a_folder(tmp_path):
     for name in ("a.png", "b/c.JPG", "b/.hidden.png", ".git/d.png", "__MACOSX/e.png", "b/notes.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
-    assert sorted(files_below(tmp_path)) == ["a.png", "b/c.JPG"]
-    assert list(files_below(tmp_path, (".txt",))) == ["b/notes.txt"]
+    assert files_below(tmp_path) == (["a.png", "b/c.JPG"], "")
+    assert files_below(tmp_path, (".txt",)) == (["b/notes.txt"], "")
+    assert files_below(tmp_path / "none") == ([], "")
 
 
 def test_every_mode_is_read_as_rgb(tmp_path):
@@ -47,6 +48,12 @@ def test_the_orientation_of_a_camera(tmp_path):
     assert read_picture(tmp_path / "turned.png").shape == (40, 60, 3)
     assert read_picture(tmp_path / "turned.png", upright=True).shape == (60, 40, 3)
     assert picture_size(tmp_path / "turned.png") == (40, 60)
+    assert picture_size(tmp_path / "turned.png", upright=True) == (60, 40)
+    for orientation in range(1, 9):
+        exif[0x0112] = orientation
+        Image.fromarray(pictures(1, 4, 6)[0]).save(tmp_path / "turned.png", exif=exif)
+        with Image.open(tmp_path / "turned.png") as stored:
+            assert np.array_equal(read_picture(tmp_path / "turned.png", upright=True), ImageOps.exif_transpose(stored))
 
 
 def test_sizes_by_hand():

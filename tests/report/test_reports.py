@@ -45,7 +45,9 @@ def test_a_run_that_has_just_begun(tmp_path: Path) -> None:
 
 def test_files_of_a_sweep(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path)
-    folder.write(Head("mine", {"data.batch": [5, 9]}, ("data.batch",), {"b5": {"data.batch": 5}, "b9": {}}))
+    folder.write(
+        Head("mine", {"data.batch": [5, 9]}, ("data.batch",), {"b5": {"data.batch": 5}, "b9": {"data.batch": 9}})
+    )
     TinyRun(folder.point("b5").path).add("source", [5] * 4).add("tent", [1] * 4)
     made = reports.load(tmp_path)
     assert isinstance(made, SweepReport)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ctta.base.errors import ConfigError, CttaError, InputError, StateError
-from ctta.base.limits import NAME_BYTES
+from ctta.base.limits import NAME_BYTES, RATIO, UNPACKED, WHOLE
 from ctta.base.text import quoted
 
 TEMPORARY = r"\..*\.(\d+)-[0-9a-f]+\.tmp"  # names of files that are being written, with the number of the process
@@ -24,11 +24,18 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """A damaged file fails in as many ways as there are decoders: each becomes one plain sentence."""
+    """A damaged file fails in as many ways as there are decoders: each becomes one plain sentence.
+
+    Folders, pipes and devices are refused before they are opened: to read a pipe may take forever.
+    """
     try:
+        if path.exists() and not path.is_file():
+            raise InputError(f"It is no regular file, but should be {expected}.")
         yield
     except CttaError as error:
         raise InputError(f"{path} is refused. {error}") from error
+    except FileNotFoundError as error:
+        raise InputError(f"There is no file {path}. Give {expected}.") from error
     except Exception as error:
         if found := impostor(path):
             raise InputError(f"{path} is {found}, not {expected}. Download it again, the file itself.") from error
@@ -37,12 +44,30 @@ def reading(path: Path, expected: str) -> Iterator[None]:
         ) from error
 
 
+def read_whole(path: Path, expected: str) -> bytes:
+    """The content of a file that is not too long to be read at once."""
+    with reading(path, expected):
+        if (size := path.stat().st_size) > WHOLE:
+            raise InputError(f"It has {size} bytes, more than the {WHOLE} that are read as {expected}.")
+        return path.read_bytes()
+
+
+def read_lines(path: Path, expected: str) -> list[str]:
+    """The lines of a text that are not empty, without spaces around them."""
+    content = read_whole(path, expected)
+    with reading(path, expected):
+        return [line.strip() for line in content.decode("utf-8-sig").splitlines() if line.strip()]
+
+
 def impostor(path: Path) -> str:
-    """What a failed download left under the name of the file; empty if it is none of that."""
-    if not path.is_file():
+    """What a failed download left under the name of the file; empty if it is none of that, or cannot be read."""
+    try:
+        if not path.is_file():
+            return ""
+        with path.open("rb") as file:
+            head = file.read(512)
+    except OSError:
         return ""
-    with path.open("rb") as file:
-        head = file.read(512)
     text = head.lstrip(b"\xef\xbb\xbf \t\r\n").lower()
     if not head:
         return "empty"
@@ -159,6 +184,15 @@ def short_name(name: str) -> str:
     """The name itself, or if it is too long for a file, its beginning and a hash of all of it."""
     most, encoded = NAME_BYTES - 30, name.encode()  # a seed is added to it
     return name if len(encoded) <= most else f"{encoded[: most - 9].decode(errors='ignore')}-{hashed(name)[:8]}"
+
+
+def check_growth(claimed: int, stored: int) -> None:
+    """Refuse content that is so much larger than the file that it can only be damaged or made to fill the memory."""
+    if claimed > max(UNPACKED, RATIO * stored):
+        raise InputError(
+            f"It claims {claimed} bytes of content, but has a length of {stored}. At most {UNPACKED} bytes, or {RATIO} "
+            "times the length of a file, are unpacked."
+        )
 
 
 def fingerprint(root: Path, names: Iterable[str], ends: int = 0) -> str:

@@ -22,7 +22,7 @@ VIEWS = 1_000
 ITERATIONS = 100_000
 VECTORS = 2**18  # that a method keeps
 WIDTH = 2**13  # of a layer that a method adds
-PIXELS = 10_000  # per side
+SIDE = 10_000  # pixels
 EPOCHS = 100_000
 CLASSES = 1_000_000
 
@@ -30,3 +30,10 @@ CLASSES = 1_000_000
 VALUE_LETTERS = 80
 LINE_LETTERS = 300
 PROBLEMS = 20
+
+# A file.
+PIXELS = 178_956_970  # of a picture; Pillow's own limit
+UNPACKED = 2**28  # bytes that every file may unpack to, however short it is
+RATIO = 200  # more than that, only so many times its own length
+WHOLE = 2**30  # bytes of a file that is read as a whole: texts and pickles
+PICKLED = 2**26  # bytes of the names and shapes in a file of weights

@@ -6,9 +6,9 @@ published (Python pickles), or a folder of pictures. Arrays are kept in memory; 
 
 from __future__ import annotations
 
-import codecs
 import hashlib
-import pickle
+import io
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,8 +19,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import fingerprint, reading
+from ctta.base.fileio import fingerprint, read_whole, reading
+from ctta.base.pickles import read_pickle
 from ctta.data.pictures import PICTURES, Fit, Images, Pictures, files_below, picture_size
+from ctta.data.stored import read_npz
 
 CIFAR_FILES = ("test_batch", "test")  # of CIFAR-10 and of CIFAR-100
 NAMED = 3  # problems that a message lists
@@ -36,6 +38,7 @@ class CleanImages:
     places: Sequence[str]  # one path per image, for a tree of JPEG files
     identity: str  # a hash: an export is resumed only with the images it was started with
     classes: tuple[str, ...] = ()  # their names, if the file has them
+    note: str = ""  # a sentence on what was left out of a folder
 
 
 def read_clean_images(path: Path) -> CleanImages:
@@ -44,38 +47,26 @@ def read_clean_images(path: Path) -> CleanImages:
         raise InputError(f"{path} does not exist: give an .npz, a CIFAR folder or a folder of pictures.")
     if path.suffix == ".npz":
         arrays = read_npz(path, ("images",), ("labels", "classes"))
-        return _from_arrays(path, arrays["images"], arrays.get("labels"), class_names(arrays))
+        return _from_arrays(path, arrays["images"], arrays.get("labels"), class_names(path, arrays))
     for file in (path, *(path / name for name in CIFAR_FILES)):
         if file.is_file():
             return _from_arrays(file, *_read_cifar(file))
     return _from_folder(path)
 
 
-def read_npz(path: Path, needed: Sequence[str], optional: Sequence[str] = ()) -> dict[str, NDArray[Any]]:
-    """Read arrays from an .npz file; pickled objects are refused."""
-    expected = f"an .npz with {' and '.join(map(repr, needed))}"
-    if not path.is_file():
-        raise InputError(f"There is no file {path}. Give {expected}.")
-    with reading(path, expected), path.open("rb") as file, np.load(file) as stored:
-        found = list(stored.files)
-        arrays = {name: stored[name] for name in (*needed, *optional) if name in found}
-    if missing := [name for name in needed if name not in arrays]:
-        example = ", ".join(f"{name}=..." for name in (*needed, *optional) if name != "classes")
-        raise InputError(
-            f"{path} has no {' and no '.join(map(repr, missing))}. Found: {', '.join(found) or 'nothing'}. Save it "
-            f"with np.savez(path, {example})."
-        )
-    return arrays
-
-
-def class_names(arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
+def class_names(path: Path, arrays: Mapping[str, NDArray[Any]]) -> tuple[str, ...]:
     """Return the names of the classes, if there are any."""
-    return tuple(map(str, arrays.get("classes", ())))
+    names = arrays.get("classes", np.empty(0, np.str_))
+    if names.ndim != 1 or names.dtype.kind not in "USiu":
+        raise InputError(f"{path} must hold a list of names as classes. Got {names.dtype} {names.shape} instead.")
+    with reading(path, "names of classes in UTF-8"):
+        return tuple(np.char.decode(names, "utf-8").tolist() if names.dtype.kind == "S" else map(str, names))
 
 
 def _read_cifar(path: Path) -> tuple[NDArray[Any], NDArray[Any] | None]:
-    with reading(path, "a CIFAR batch"), path.open("rb") as file:
-        stored = _Unpickler(file, encoding="latin1").load()
+    content = read_whole(path, "a CIFAR batch")
+    with reading(path, "a CIFAR batch"):
+        stored = read_pickle(io.BytesIO(content), ADMITTED)
         # The published files were written by Python 2; copies made since may have either kind of string.
         batch = {key.decode() if isinstance(key, bytes) else key: value for key, value in stored.items()}
         images = _values(batch["data"]).reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
@@ -105,16 +96,17 @@ def _from_arrays(
 
 
 def _from_folder(path: Path) -> CleanImages:
-    files = sorted(map(Path, files_below(path)))
+    names, note = files_below(path)
+    files = sorted(map(Path, names))
     if not files:
         raise InputError(
             f"{path} holds no images ({' '.join(PICTURES)}), no test_batch (CIFAR-10) and no test (CIFAR-100): give "
-            "another folder."
+            f"another folder. {note}".rstrip()
         )
     problems, sizes = [], []
     for file in files:
         try:
-            sizes.append(picture_size(path / file))
+            sizes.append(picture_size(path / file, upright=True))
         except InputError as error:
             problems.append(str(error))
     places = [file.with_suffix(".JPEG").as_posix() for file in files]
@@ -126,8 +118,8 @@ def _from_folder(path: Path) -> CleanImages:
     labels = None
     if all(len(file.parts) > 1 for file in files):
         labels = np.unique([file.parts[0] for file in files], return_inverse=True)[1].astype(np.int64)
-    pictures = Pictures(path, [str(file) for file in files], Fit())
-    return CleanImages(pictures, labels, np.array(sizes), places, fingerprint(path, pictures.names))
+    pictures = Pictures(path, [str(file) for file in files], Fit(), upright=True)
+    return CleanImages(pictures, labels, np.array(sizes), places, fingerprint(path, pictures.names), note=note)
 
 
 class _Dtype:
@@ -148,32 +140,33 @@ class _Array:
 
     def __setstate__(self, state: tuple[Any, ...]) -> None:
         _, shape, dtype, fortran, raw = state
-        kind = np.dtype(str(dtype.code))
-        if kind.kind not in "iu":
-            raise InputError(f"An array of whole numbers was expected. Got {kind} instead.")
+        if not isinstance(dtype, _Dtype) or not re.fullmatch(r"[|<>=]?[iu][1248]", str(dtype.code)):
+            raise InputError("It holds an array of other things than whole numbers.")
         content = raw.encode("latin1") if isinstance(raw, str) else raw
-        self.values = np.frombuffer(content, kind).reshape(shape, order="F" if fortran else "C")
+        self.values = np.frombuffer(content, dtype.code).reshape(shape, order="F" if fortran is True else "C")
 
 
-class _Unpickler(pickle.Unpickler):
-    """Reads dicts, lists, strings, numbers and arrays of whole numbers. Nothing in the file can run."""
+def _encoded(text: str, encoding: str) -> bytes:
+    """Replaces _codecs.encode, which protocol 2 needs for bytes; other encodings than this one may unpack something."""
+    if encoding != "latin1":
+        raise InputError("It encodes something otherwise than as latin1.")
+    return text.encode("latin1")
 
-    admitted: Mapping[tuple[str, str], Any] = {
-        ("numpy.core.multiarray", "_reconstruct"): _Array,
-        ("numpy._core.multiarray", "_reconstruct"): _Array,
-        ("numpy", "ndarray"): _Array,
-        ("numpy", "dtype"): _Dtype,
-        ("_codecs", "encode"): codecs.encode,
-    }
 
-    def find_class(self, module: str, name: str, /) -> Any:
-        if (module, name) not in self.admitted:
-            raise InputError(
-                f"It asks for {module}.{name}, which is no part of a CIFAR batch and could run code, so it was not "
-                "loaded: take the file from the official page."
-            )
-        return self.admitted[module, name]
+ADMITTED = {
+    "numpy.core.multiarray._reconstruct": _Array,
+    "numpy._core.multiarray._reconstruct": _Array,
+    "numpy.ndarray": _Array,
+    "numpy.dtype": _Dtype,
+    "_codecs.encode": _encoded,
+}
 
 
 def _values(stored: object) -> NDArray[Any]:
-    return stored.values if isinstance(stored, _Array) else np.asarray(stored)
+    if isinstance(stored, list):
+        if not all(type(number) is int for number in stored):
+            raise InputError("It holds a list of other things than whole numbers.")
+        return np.array(stored, np.int64)
+    if not isinstance(stored, _Array):
+        raise InputError(f"It holds {type(stored).__name__} instead of an array or a list.")
+    return stored.values

@@ -18,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from ctta.base.errors import InputError
+from ctta.base.fileio import reading
 from ctta.data.corruptions import corrupt
 from ctta.data.corruptions.constants import preset_for
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.pictures import Images, Pictures, through_jpeg
+from ctta.data.stored import map_array
 from ctta.data.stream import AHEAD, Domain, Labels, Rows, Samples, Stream
 
 CHUNK = 500  # samples that are corrupted at a time while a cache is filled
@@ -76,8 +78,12 @@ def _cached(path: Path, make: Callable[[Rows], Samples], count: int, rows: Rows)
                 made[start : start + CHUNK] = make(np.arange(start, min(start + CHUNK, count)))
             made.flush()
             temporary.replace(path)
-    kept: Samples = np.load(path, mmap_mode="r")[rows]
-    return kept
+    with reading(path, "samples of an earlier run; delete it"):
+        kept: Samples = map_array(path)
+        images, clouds = (np.dtype(np.uint8), 4), (np.dtype(np.float32), 3)
+        if (kept.dtype, kept.ndim) not in (images, clouds) or len(kept) != count or kept.shape[-1] != 3:
+            raise InputError(f"It should hold {count} samples, but holds {kept.dtype} {kept.shape}. Delete it.")
+        return kept[rows]
 
 
 def corrupted_stream(

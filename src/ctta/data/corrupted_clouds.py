@@ -15,7 +15,7 @@ from ctta.data.corrupted import corrupted_domains
 from ctta.data.corruptions import CLOUD_NAMES, corrupt_clouds
 from ctta.data.corruptions.clouds import POINTS
 from ctta.data.dataset import CLEAN, Data, DataSet
-from ctta.data.stream import Domain, Stream
+from ctta.data.stream import Domain, Rows, Samples, Stream
 
 DOMAINS = {"paper": CLOUD_NAMES, "all": CLOUD_NAMES, CLEAN: (CLEAN,)}
 CloudDataSet = partial(DataSet, domains=DOMAINS, samples="clouds")
@@ -28,8 +28,9 @@ def cloud_stream(
 
     A clean point cloud with more than 1024 points is cut to the first 1024. Corruptions draw as many from all of them.
     """
+    clouds, labels = np.atleast_1d(clouds), np.atleast_1d(labels)
     if problems := [*cloud_problems(clouds), *label_problems(labels, len(clouds), len(classes))]:
-        raise InputError(f"These point clouds cannot be used. {' '.join(problems)}")
+        raise InputError(f"The point clouds of {data.path} cannot be used. {' '.join(problems)}")
     rows = data.rows(len(clouds))
     kept, named = clouds[rows].astype(np.float32), labels.reshape(-1)[rows].astype(np.int64)
     fingerprint = hashlib.sha256(kept.tobytes() + named.tobytes()).hexdigest()[:16]
@@ -43,8 +44,19 @@ def cloud_problems(clouds: NDArray[Any]) -> Iterator[str]:
     """Yield what is wrong with an array of point clouds, as sentences."""
     if clouds.dtype.kind != "f" or clouds.ndim != 3 or clouds.shape[2] != 3 or not clouds.size:
         yield f"Point clouds must be floating point (N, P, 3). Got {clouds.dtype} {clouds.shape}."
-    elif not np.isfinite(clouds).all():
-        yield f"Point clouds hold NaN or infinity, first in number {np.argmin(np.isfinite(clouds).all((1, 2)))}."
+        return
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(clouds.astype(np.float32)).all((1, 2))
+    if not finite.all():
+        yield f"Point clouds hold NaN or infinity, first in number {np.argmin(finite)}."
+
+
+def finite_rows(file: str, clouds: NDArray[Any], rows: Rows) -> Samples:
+    """Return these rows of a file that is too long to be checked as a whole."""
+    chosen: Samples = clouds[rows]
+    if problems := " ".join(cloud_problems(chosen)):
+        raise InputError(f"{file} cannot be used. {problems} (Counted from number {rows[0]}.)")
+    return chosen
 
 
 def label_problems(labels: NDArray[Any], clouds: int, classes: int) -> Iterator[str]:

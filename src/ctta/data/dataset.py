@@ -13,7 +13,7 @@ from typing import Literal
 from ctta.base.config import Config, setting
 from ctta.base.errors import InputError, nearest
 from ctta.base.fileio import home
-from ctta.base.limits import PIXELS
+from ctta.base.limits import SIDE
 from ctta.base.text import quoted
 from ctta.data.corruptions.constants import GROUPS
 from ctta.data.pictures import CONVENTIONS, Fit
@@ -46,7 +46,7 @@ class Data(Config):
         "the convention of the data set.",
     )
     size: int | None = setting(
-        None, "Pictures become size x size pixels, resized and cropped; instead of preprocessing.", low=1, high=PIXELS
+        None, "Pictures become size x size pixels, resized and cropped; instead of preprocessing.", low=1, high=SIDE
     )
     list: str | None = setting(None, "A text file of class/name lines: the pictures to use, in order.")
     labels: Literal["ilsvrc", "sorted"] | None = setting(

@@ -30,15 +30,16 @@ from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, InputError, nearest
-from ctta.base.fileio import fingerprint, reading, some, write_atomically
+from ctta.base.fileio import fingerprint, read_whole, reading, some, write_atomically
 from ctta.base.lock import locked
 from ctta.base.text import quoted
 from ctta.data.clean import CleanImages, read_clean_images
 from ctta.data.corruptions.constants import GROUPS, NAMES, PRESETS, preset_for
 from ctta.data.corruptions.domain import SEVERITIES, THREADS
-from ctta.data.corruptions.frost import photographs
+from ctta.data.corruptions.frost import photograph_names, photographs
 from ctta.data.corruptions.images import SMALLEST, corrupt
 from ctta.data.pictures import CONVENTIONS, CROP, RESIZE, Images, Picture, Pictures, to_jpeg
+from ctta.data.stored import map_array
 
 
 def parse_corruptions(text: str) -> tuple[str, ...]:
@@ -128,7 +129,7 @@ class Export(ABC):
         crop = f", resized to {RESIZE} and cropped to {CROP} pixels" if crops else ""
         return (
             f"{what} at {severities} of the {self.images} images in {self.path}{crop}, with the {self.preset} "
-            f"constants and seed {self.seed}, to {self.place()} ({self.total} images)."
+            f"constants and seed {self.seed}, to {self.place()} ({self.total} images). {self.clean.note}".rstrip()
         )
 
     def run(self, chunk: int = 256) -> Iterator[ExportProgress]:
@@ -165,7 +166,7 @@ class Export(ABC):
         """Return everything that decides what the files of a corruption hold."""
         frost = {}
         if corruption == "frost" and corruption in self.corruptions:
-            frost["frost"] = fingerprint(self.frost, sorted(os.listdir(self.frost))) if self.frost else "drawn"
+            frost["frost"] = fingerprint(self.frost, photograph_names(self.frost)) if self.frost else "drawn"
         return {"input": self.clean.identity, "preset": self.preset, "seed": self.seed, "format": self.format, **frost}
 
     def conflicts(self) -> Iterator[str]:
@@ -210,8 +211,12 @@ class CifarC(Export):
             np.save(content, self._labels)
             write_atomically(self.out / "labels.npy", content.getvalue())
         begun = final.exists() or part.exists()
-        stored = _read_record(self.record_path(corruption))["complete"] if begun else {}
-        complete = {int(severity): count for severity, count in stored.items()}
+        complete = _read_record(self.record_path(corruption))["complete"] if begun else {}
+        if complete:
+            found = map_array(final if final.exists() else part)
+            if found.dtype != np.uint8 or found.shape != self._shape:
+                raise InputError(f"{final} was begun with {found.dtype} {found.shape}, not {self._shape}: delete it.")
+            del found
         todo = [
             (severity, range(start, min(start + chunk, self.images)))
             for severity in self.severities
@@ -389,12 +394,17 @@ def _together(settings: Sequence[str], files: Sequence[str]) -> ConfigError | In
 
 def _read_record(path: Path) -> dict[str, Any]:
     with reading(path, "the record of an earlier run"):
-        record = json.loads(path.read_text())
-        return {"settings": dict(record["settings"]), "complete": dict(record["complete"])}
+        record = json.loads(read_whole(path, "the record of an earlier run"))
+        complete = {int(severity): count for severity, count in record["complete"].items()}
+        if not all(
+            severity in SEVERITIES and type(count) is int and count >= 0 for severity, count in complete.items()
+        ):
+            raise InputError("It must hold a number of images per severity.")
+        return {"settings": dict(record["settings"]), "complete": complete}
 
 
 def _holds(path: Path, array: NDArray[Any]) -> bool:
     try:
-        return np.array_equal(np.load(path), array)
-    except (OSError, EOFError, ValueError):
+        return np.array_equal(map_array(path), array)
+    except InputError:
         return False

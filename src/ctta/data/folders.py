@@ -13,11 +13,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from stat import S_ISREG
 
 import numpy as np
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import home, reading, some
+from ctta.base.fileio import home, read_lines, some
 from ctta.data.dataset import Data
 from ctta.data.pictures import PICTURES, files_below
 from ctta.data.stream import Labels
@@ -29,14 +30,17 @@ def wnids() -> tuple[str, ...]:
     return tuple(files("ctta.assets").joinpath("imagenet_wnids.txt").read_text().split())
 
 
-def listing(root: Path) -> list[str]:
-    """Return all pictures in class folders as class/name, sorted."""
-    names = sorted(files_below(root))
+def listing(root: Path) -> tuple[list[str], str]:
+    """Return all pictures in class folders as class/name, sorted, and a sentence on what was left out."""
+    found, note = files_below(root)
+    names = sorted(found)
     if loose := [name for name in names if "/" not in name]:
         raise InputError(f"{root} holds pictures outside of class folders: {some(loose, 3)}. Move each to its class.")
     if not names:
-        raise InputError(f"{root} holds no class folders with pictures ({' '.join(PICTURES)}). {found_in(root)}")
-    return names
+        raise InputError(
+            f"{root} holds no class folders with pictures ({' '.join(PICTURES)}). {found_in(root)} {note}".rstrip()
+        )
+    return names, note
 
 
 def class_folders(root: Path) -> list[str]:
@@ -48,9 +52,7 @@ def chosen(data: Data, available: Sequence[str]) -> tuple[str, ...]:
     """Return the pictures to use, in order."""
     if data.list is not None:
         path = home(data.list)
-        with reading(path, "a list of pictures"):
-            names = path.read_text().split("\n")
-        names = [name.strip() for name in names if name.strip()]
+        names = read_lines(path, "a list of pictures")
         if not names or not all("/" in name for name in names):
             raise InputError(f"{path} must be a list of pictures, one class/name per line.")
     else:
@@ -85,10 +87,13 @@ def unusable(root: Path, names: Iterable[str]) -> dict[str, list[str]]:
     kinds: dict[str, list[str]] = {"Missing": [], "Empty": []}
     for name in names:
         try:
-            if not (root / name).stat().st_size:
-                kinds["Empty"].append(name)
-        except OSError:
+            found = (root / name).stat()
+        except (OSError, ValueError):
+            found = None
+        if found is None or not S_ISREG(found.st_mode):
             kinds["Missing"].append(name)
+        elif not found.st_size:
+            kinds["Empty"].append(name)
     return kinds
 
 

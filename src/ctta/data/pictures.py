@@ -4,51 +4,145 @@ from __future__ import annotations
 
 import io
 import os
+import re
+from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image
 
 from ctta.base.errors import CttaError, InputError
-from ctta.base.fileio import fingerprint, hashed, reading
+from ctta.base.fileio import fingerprint, hashed, reading, some
+from ctta.base.limits import PIXELS
 
 Picture: TypeAlias = NDArray[np.uint8]  # (H, W, 3)
 Images: TypeAlias = NDArray[np.uint8]  # (N, H, W, 3)
 
 PICTURES = (".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm", ".pgm")
-DEEP_GREY = ("I", "I;16", "I;16B", "I;16L")  # 16 bits per pixel
+DECODERS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")  # by content; others, such as EPS, run programs
+DEEP_GREY = ("I;16", "I;16B", "I;16L")  # 16 bits per pixel
+DEEP_FORMATS = ("PNG", "PPM")  # their mode I has 16 bits too
+WHITE_IS_ZERO = (0x0106, 0)  # the tag of a TIFF's interpretation, and its value for grey that grows darker
+ORIENTATION = 0x0112  # the tag of a picture's orientation
+TURNS = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,  # from here on, the picture lies on its side
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")  # control characters, and bytes that are not UTF-8
 RESIZE, CROP = 256, 224  # how the public ImageNet-C was made
 QUALITY = 85  # of its JPEG files
 SIZES = "Give `preprocessing: resize256`, which makes all of them 224 x 224, or a `size` of your own."
 
 
-def files_below(root: Path, suffixes: tuple[str, ...] = PICTURES) -> Iterator[str]:
-    """Yield relative paths with slashes; hidden files and folders are left out."""
-    for folder, folders, files in os.walk(root, followlinks=True):
-        folders[:] = [name for name in folders if not name.startswith((".", "__"))]
-        here = "".join(f"{part}/" for part in Path(folder).relative_to(root).parts)
-        for name in files:
-            if os.path.splitext(name)[1].lower() in suffixes and not name.startswith("."):
-                yield here + name
+def files_below(root: Path, suffixes: tuple[str, ...] = PICTURES) -> tuple[list[str], str]:
+    """Return relative paths with slashes, and a sentence on what was left out; hidden files and folders do not count.
+
+    Every file and every folder is met once: links come after what they may lead to, and none leads upward.
+    """
+    found: list[str] = []
+    left_out: dict[str, list[str]] = defaultdict(list)
+    top = os.path.realpath(root)
+    folders, links, met = [("", top)] if root.is_dir() else [], deque[tuple[str, str]](), {top}
+
+    def meet(name: str, path: str, *, is_folder: bool, is_file: bool) -> None:
+        if os.path.basename(name).startswith("__") if is_folder else os.path.splitext(name)[1].lower() not in suffixes:
+            return
+        if UNPRINTABLE.search(name):
+            left_out["with names that cannot be printed"].append(ascii(name)[1:-1])
+        elif not is_folder and not is_file:
+            left_out["that are no regular files"].append(name)
+        elif path in met:
+            left_out["that link to what is read elsewhere"].append(name)
+        else:
+            met.add(path)
+            folders.append((f"{name}/", path)) if is_folder else found.append(name)
+
+    while folders or links:
+        if not folders:
+            name, place = links.popleft()
+            target = os.path.realpath(os.path.join(place, os.path.basename(name)))
+            if f"{place}/".startswith(f"{target.rstrip('/')}/"):
+                left_out["that link to a folder above them"].append(name)
+            else:
+                meet(name, target, is_folder=os.path.isdir(target), is_file=os.path.isfile(target))
+            continue
+        here, place = folders.pop()
+        try:
+            entries = sorted(os.scandir(place), key=lambda entry: entry.name)
+        except OSError:
+            left_out["that cannot be opened"].append(here or ".")
+            continue
+        for entry in entries:
+            name = here + entry.name
+            if entry.is_symlink() and not entry.name.startswith("."):
+                links.append((name, place))
+            elif not entry.name.startswith("."):
+                meet(name, entry.path, is_folder=entry.is_dir(), is_file=entry.is_file())
+    kinds = [f"{len(names)} {kind} ({some(names, 3)})" for kind, names in left_out.items()]
+    return found, f"Left out in {root}: {'; '.join(kinds)}." if kinds else ""
 
 
 def read_picture(path: Path, *, upright: bool = False) -> Picture:
-    """Read a picture of any mode as RGB; with `upright`, turned by its EXIF orientation."""
-    with reading(path, "an image"), Image.open(path) as stored:
-        picture = ImageOps.exif_transpose(stored) if upright else stored
-        if picture.mode in DEEP_GREY:
-            picture = Image.fromarray((np.asarray(picture) // 257).astype(np.uint8))
+    """Read a picture as RGB; with `upright`, turned by its EXIF orientation.
+
+    Of several frames the first is read. Transparency is ignored. 16 bits per pixel become 8; whole numbers of 32 bits
+    and floating point are refused, because their range is not known.
+    """
+    with _opened(path) as stored:
+        deep = stored.mode in DEEP_GREY or (stored.mode == "I" and stored.format in DEEP_FORMATS)
+        if stored.mode in ("I", "F") and not deep:
+            raise InputError(
+                "Its pixels are 32-bit numbers, of which nobody knows what is black and what is white. Save it with 8 "
+                "or 16 bits per channel."
+            )
+        tag, white_is_zero = WHITE_IS_ZERO
+        negative = deep and getattr(stored, "tag_v2", {}).get(tag) == white_is_zero
+        turn = TURNS.get(_orientation(stored)) if upright else None
+        picture = stored if turn is None else stored.transpose(turn)
+        if deep:
+            values = np.asarray(picture) // 257
+            picture = Image.fromarray((255 - values if negative else values).astype(np.uint8))
         return np.asarray((picture.convert("RGBA") if picture.mode == "P" else picture).convert("RGB"))
 
 
-def picture_size(path: Path) -> tuple[int, int]:
-    """Return height and width, from the file's header only."""
-    with reading(path, "an image"), Image.open(path) as picture:
-        return picture.height, picture.width
+def picture_size(path: Path, *, upright: bool = False) -> tuple[int, int]:
+    """Return height and width, from the file's header only; with `upright`, after it was turned."""
+    with _opened(path) as picture:
+        lies = upright and 5 <= _orientation(picture) <= 8
+        return (picture.width, picture.height) if lies else (picture.height, picture.width)
+
+
+def _orientation(picture: Image.Image) -> int:
+    """Return the orientation that stands before the pixels; to look behind them, Pillow would decode a PNG."""
+    orientation = Image.Image.getexif(picture).get(ORIENTATION, 1)
+    return orientation if isinstance(orientation, int) else 1
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Image.Image]:
+    """Open a picture whose number of pixels is within the limit; nothing is decoded yet."""
+    with reading(path, "an image"):
+        try:
+            with Image.open(path, formats=DECODERS) as picture:
+                _check_pixels(picture.height, picture.width)
+                yield picture
+        except Image.DecompressionBombError as error:
+            raise InputError(f"It has more than {PIXELS} pixels. Make it smaller.") from error
+
+
+def _check_pixels(height: int, width: int) -> None:
+    if not 0 < height * width <= PIXELS:
+        raise InputError(f"It has {height} x {width} pixels; between 1 and {PIXELS} in all are read.")
 
 
 def resize_shorter(image: Picture, size: int) -> Picture:
@@ -56,6 +150,7 @@ def resize_shorter(image: Picture, size: int) -> Picture:
     height, width, _ = image.shape
     short = min(height, width)
     target = size * width // short, size * height // short
+    _check_pixels(*target)
     return np.asarray(Image.fromarray(image).resize(target, Image.Resampling.BILINEAR))
 
 
@@ -110,6 +205,7 @@ class Pictures:
     root: Path
     names: Sequence[str]
     fit: Fit
+    upright: bool = False  # turned by their EXIF orientation; public sets are read as they are stored
 
     def __len__(self) -> int:
         return len(self.names)
@@ -124,10 +220,10 @@ class Pictures:
 
     def fingerprint(self) -> str:
         """Return a hash of order, names and lengths of the files, and of how they are sized."""
-        return hashed(fingerprint(self.root, self.names), str(self.fit))
+        return hashed(fingerprint(self.root, self.names), str(self.fit), *["upright"] * self.upright)
 
     def _read(self, name: str) -> Picture:
-        image = read_picture(self.root / name)
+        image = read_picture(self.root / name, upright=self.upright)
         try:
             return self.fit(image)
         except CttaError as error:

@@ -15,16 +15,15 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from ctta.base.errors import InputError
-from ctta.data.pictures import PICTURES, Fit, files_below, read_picture
+from ctta.data.pictures import PICTURES, Fit, files_below, picture_size, read_picture
+from ctta.data.stored import map_array, read_npz
 from ctta.data.stream import AHEAD, Batch, Domain, Labels, Rows, Samples, Stream
 
 CLOUD = ".npy"
 ARRAYS = (".npz", ".npy")
 SMALLEST = 2  # points of a point cloud
-TURNED = 0x0112  # the tag of a picture's orientation
 
 Sample = NDArray[Any]  # uint8 (H, W, 3) or float32 (P, 3)
 
@@ -37,6 +36,7 @@ class UnlabelledSamples:
     names: tuple[str, ...]
     shape: tuple[int, ...]  # of one sample as the model gets it: (3, H, W) or (P, 3)
     read_one: Callable[[int], Sample]
+    note: str = ""  # a sentence on what was left out of a folder
     unread: dict[int, str] = field(default_factory=dict)  # why a sample could not be read, by its row
 
     def __len__(self) -> int:
@@ -80,7 +80,9 @@ def open_unlabelled(path: Path, batch: int, size: int | None = None) -> Unlabell
     """Open a folder or an array. Images are brought to `size`: shorter side resized, middle square cut out."""
     samples = open_samples(path, size)
     domain = Domain("all", 0, np.full(len(samples), -1), samples.read)  # nobody knows where another domain begins
-    return UnlabelledStream((domain,), batch, ahead=AHEAD, samples=samples)
+    return UnlabelledStream(
+        (domain,), batch, notes=(samples.note,) if samples.note else (), ahead=AHEAD, samples=samples
+    )
 
 
 def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
@@ -89,7 +91,8 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
         return _from_array(path, size)
     if not path.is_dir():
         raise InputError(f"{path} is no folder of samples and no array ({' '.join(ARRAYS)}). Give one of these.")
-    found = sorted(files_below(path, (*PICTURES, CLOUD)), key=natural)
+    names, note = files_below(path, (*PICTURES, CLOUD))
+    found = sorted(names, key=natural)
     clouds = [name for name in found if Path(name).suffix.lower() == CLOUD]
     pictures = [name for name in found if Path(name).suffix.lower() != CLOUD]
     if pictures and clouds:
@@ -97,14 +100,19 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
             f"{path} holds {len(pictures)} images and {len(clouds)} point clouds (.npy). Separate them into folders."
         )
     if not found:
-        raise InputError(f"{path} holds no images ({' '.join(PICTURES)}) and no point clouds ({CLOUD}).")
+        raise InputError(
+            f"{path} holds no images ({' '.join(PICTURES)}) and no point clouds ({CLOUD}). {note}".rstrip()
+        )
     title = path.resolve().name
     if clouds:
         shape = _common_shape(path, clouds, _cloud_shape, "Point clouds need one number of points: resample them.")
-        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: _cloud(np.load(path / clouds[row])))
+        return UnlabelledSamples(title, tuple(clouds), shape, lambda row: _cloud(map_array(path / clouds[row])), note)
     square = (size, size) if size else None
-    shape = square or _common_shape(path, pictures, _image_shape, "Give the size that the model takes: --size 224.")
-    return UnlabelledSamples(title, tuple(pictures), (3, *shape), lambda row: read_image(path / pictures[row], size))
+    size_of = partial(picture_size, upright=True)
+    shape = square or _common_shape(path, pictures, size_of, "Give the size that the model takes: --size 224.")
+    return UnlabelledSamples(
+        title, tuple(pictures), (3, *shape), lambda row: read_image(path / pictures[row], size), note
+    )
 
 
 def natural(name: str) -> list[tuple[int, int, str]]:
@@ -126,19 +134,17 @@ def _cloud(points: NDArray[Any]) -> Sample:
     """Return float32 (P, 3) after checks."""
     if points.ndim != 2 or points.shape[1] != 3 or len(points) < SMALLEST or points.dtype.kind != "f":
         raise InputError(f"A point cloud must be floating point (P, 3). Got {points.dtype} {points.shape}.")
-    if not np.isfinite(points).all():
+    with np.errstate(over="ignore"):
+        made = points.astype(np.float32)
+    if not np.isfinite(made).all():
         raise InputError("The point cloud holds NaN or infinity.")
-    return points.astype(np.float32)
+    return made
 
 
 def _from_array(path: Path, size: int | None) -> UnlabelledSamples:
-    try:
-        stored = np.load(path, mmap_mode="r" if path.suffix == ".npy" else None, allow_pickle=False)
-        found = {"array": stored} if isinstance(stored, np.ndarray) else {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, EOFError) as error:
-        raise InputError(f"{path} cannot be read as an array ({error}).") from error
+    found = {"array": map_array(path)} if path.suffix == CLOUD else read_npz(path, optional=None)
     for array in found.values():
-        names = tuple(f"{path.name}[{row}]" for row in range(len(array))) if array.ndim else ()
+        names = tuple(f"{path.name}[{row}]" for row in range(len(array))) if array.size and array.ndim > 2 else ()
         if names and array.ndim == 3 and array.shape[2] == 3 and array.dtype.kind == "f":
             return UnlabelledSamples(path.stem, names, array.shape[1:], partial(_row_of, array))
         if names and array.ndim == 4 and array.shape[3] == 3 and array.dtype == np.uint8:
@@ -175,12 +181,6 @@ def _common_shape(
     return next(iter(first))
 
 
-def _image_shape(path: Path) -> tuple[int, int]:
-    with Image.open(path) as picture:
-        on_its_side = picture.getexif().get(TURNED, 1) >= 5
-        return (picture.width, picture.height) if on_its_side else (picture.height, picture.width)
-
-
 def _cloud_shape(path: Path) -> tuple[int, int]:
-    points, coordinates = np.load(path, mmap_mode="r", allow_pickle=False).shape
+    points, coordinates = map_array(path).shape
     return points, coordinates

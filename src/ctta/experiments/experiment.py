@@ -179,7 +179,7 @@ def name_problems(name: Any, *, folder: bool = False) -> list[str]:
     if not _slug(name):
         return [f"The name {quoted(name)} needs a letter or a digit."]
     try:
-        safe_name(name if folder else _slug(name))
+        safe_name(name if folder else f"{_slug(name)}-s0")
     except ConfigError as error:
         return [str(error)]
     return []

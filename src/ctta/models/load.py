@@ -66,10 +66,10 @@ def load(
         state = read_state(weights)
         if name in ctta.models.MODELS:
             _check_identity(name, weights)
-        num_classes = num_classes or trained_classes(weights)
+        num_classes = num_classes or _trained_classes(weights, state)
     with torch.random.fork_rng(devices=[]):  # the random initialisation is overwritten: it must use up no draws
         model = entry.build(num_classes)
-    saved = _fill(model, state, name)
+    saved = _fill(model, state, name, weights)
     return _normalized(model, mean, std, saved or (entry.mean, entry.std))
 
 
@@ -125,7 +125,7 @@ def from_factory(
             "file.py:function, where the function takes no arguments and returns the model, and check that Python "
             "finds the package."
         ) from error
-    saved = _fill(model, read_state(weights), spec) if weights is not None else None
+    saved = _fill(model, read_state(weights), spec, weights) if weights is not None else None
     return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
 
 
@@ -146,13 +146,23 @@ def _module(name: str) -> ModuleType:
     return module
 
 
-def _fill(model: nn.Module, state: dict[str, Tensor], name: str) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
+def _trained_classes(path: str | Path, state: Mapping[str, Tensor]) -> int | None:
+    """Return the number of classes that `ctta train` wrote; a model of so many is built before it is filled."""
+    number = trained_classes(path)
+    if number is not None and not any(number in value.shape for value in state.values()):
+        raise ModelError(f"{path} claims {number} classes, but has no tensor of that size. Train it again.")
+    return number
+
+
+def _fill(
+    model: nn.Module, state: dict[str, Tensor], name: str, path: str | Path
+) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Load the weights into the model; return the mean and standard deviation saved with them, if there are any."""
-    wanted = {key: value.shape for key, value in model.state_dict().items()}
+    wanted = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
     state = rename(state, wanted)
     saved = take_normalization(state, wanted)
     if report := _mismatch(wanted, state):
-        raise ModelError(f"The weights do not fit {quoted(name)}. {report} {_suggestion(state)}")
+        raise ModelError(f"The weights {path} do not fit {quoted(name)}. {report} {_suggestion(state)}")
     model.load_state_dict(state, strict=False)
     return saved
 
@@ -181,21 +191,32 @@ def _check_identity(name: str, path: str | Path) -> None:
                 )
 
 
-def _mismatch(wanted: Mapping[str, torch.Size], state: Mapping[str, Tensor]) -> str:
-    """Describe what is missing, unexpected or of another shape; empty if everything fits."""
+def _mismatch(wanted: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> str:
+    """Describe what is missing, unexpected, or of another shape or type; empty if everything fits."""
     missing = [key for key in wanted if key not in state and _counts(key)]
     unexpected = [key for key in state if key not in wanted and _counts(key)]
     shapes = [
-        f"{key} {tuple(state[key].shape)} in the file, {tuple(shape)} in the model"
-        for key, shape in wanted.items()
-        if key in state and state[key].shape != shape
+        f"{key} {tuple(state[key].shape)} in the file, {tuple(value.shape)} in the model"
+        for key, value in wanted.items()
+        if key in state and state[key].shape != value.shape
     ]
-    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes}
+    types = [
+        f"{key} {state[key].dtype} in the file, {value.dtype} in the model"
+        for key, value in wanted.items()
+        if key in state and not shapes and not _convertible(state[key], value)
+    ]
+    kinds = {"missing": missing, "unexpected": unexpected, "of another shape": shapes, "of another type": types}
     return " ".join(
         f"{len(keys)} {kind}: {'; '.join(keys[:SHOWN])}{' ...' if len(keys) > SHOWN else ''}."
         for kind, keys in kinds.items()
         if keys
     )
+
+
+def _convertible(value: Tensor, wanted: Tensor) -> bool:
+    """Whether the model's type holds the numbers: whole ones for whole ones, and none that becomes infinite."""
+    kinds = [(tensor.is_floating_point(), tensor.is_complex()) for tensor in (value, wanted)]
+    return kinds[0] == kinds[1] and bool(value.to(wanted.dtype).isfinite().all())
 
 
 def _suggestion(state: Mapping[str, Tensor]) -> str:

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-import pickle
+import json
 import re
-import warnings
 import zipfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -17,11 +15,19 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import home, impostor
+from ctta.base.fileio import check_growth, home, impostor, some
+from ctta.base.pickles import ForeignNameError
+from ctta.models import torch_file
+from ctta.models.torch_file import Described, Unsupported
 
 PREFIXES = ("module.", "model.", "backbone.", "net.", "network.", "_orig_mod.")
 WRAPPERS = ("state_dict", "model_state_dict", "model_state", "model", "net", "network")
 NORMALIZATION = (("mu", "sigma"), ("mean", "std"), ("normalize.mean", "normalize.std"))
+
+DTYPES = (
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128),
+    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
+)
 
 AGAIN = "Download it again and compare its size with the one on its page."
 RESAVE = "If you trust its source, load it once with the code that made it and torch.save(model.state_dict(), path)."
@@ -33,50 +39,54 @@ REMEDIES = {  # by what a failed download left
 }
 
 
-class Metadata:
-    """Replaces what checkpoints hold besides weights: NumPy numbers, the arguments of a training script."""
-
-    def __new__(cls, *args: object) -> Metadata:
-        return super().__new__(cls)
-
-    def __setstate__(self, state: object) -> None: ...
-
-
-# These are ignored: the real classes are never called.
-METADATA: list[Any] = [(Metadata, "argparse.Namespace"), (Metadata, "numpy.dtype"), (Metadata, "numpy.ndarray")]
-METADATA += [
-    (Metadata, f"numpy.{core}.multiarray.{name}") for core in ("core", "_core") for name in ("scalar", "_reconstruct")
-]
-
-
 def read_state(path: str | Path) -> dict[str, Tensor]:
     """Read the tensors in a file that safetensors or `torch.save` wrote; anything else is an error with a remedy."""
     path = home(path)
     if not path.is_file():
         raise InputError(f"There is no file {path}. Give the path of the weights; nothing is downloaded.")
-    with path.open("rb") as file:
-        head = file.read(512)
+    try:
+        with path.open("rb") as file:
+            head = file.read(512)
+    except OSError as error:
+        raise InputError(f"{path} cannot be opened ({error.strerror}). Give another file, or change this.") from error
     _refuse_other_files(path, head)
     state = _read_safetensors(path) if head[8:9] == b"{" or path.suffix == ".safetensors" else _read_torch(path)
-    bad = [key for key, value in state.items() if value.is_floating_point() and not value.isfinite().all()]
+    if odd := [f"{key} ({value.dtype})" for key, value in state.items() if value.dtype not in DTYPES]:
+        raise InputError(f"{path} holds tensors of a type that no model takes: {some(odd, 3)}. Save them as float32.")
+    bad = [key for key, value in state.items() if not value.isfinite().all()]
     if bad:
-        raise InputError(f"{path} holds NaN or infinity in {len(bad)} tensors, first {bad[0]}. {AGAIN}")
+        raise InputError(f"{path} holds NaN or infinity in {len(bad)} tensors: {some(bad, 3)}. {AGAIN}")
     return state
 
 
 def read_metadata(path: str | Path) -> dict[str, str]:
     """Read what `ctta train` wrote besides the weights; empty for every other file."""
+    path = home(path)
     try:
-        with safe_open(home(path), "pt") as file:
-            return file.metadata() or {}
-    except (SafetensorError, OSError):
-        return {}
+        if path.is_file():
+            with safe_open(path, "pt") as file:
+                return file.metadata() or {}
+    except (SafetensorError, OSError, ValueError):
+        pass
+    return {}
 
 
 def trained_classes(path: str | Path) -> int | None:
     """Return the number of classes, if `ctta train` wrote it."""
     number = read_metadata(path).get("num_classes", "")
-    return int(number) if number.isdigit() else None
+    return int(number) if re.fullmatch("[0-9]{1,9}", number) else None
+
+
+def trained_names(path: str | Path) -> tuple[str, ...]:
+    """Return the names of the classes, if `ctta train` wrote them."""
+    about = read_metadata(path)
+    try:
+        names = json.loads(about["classes"]) if "ctta" in about else []
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            return tuple(names)
+    except (KeyError, ValueError, RecursionError):
+        pass
+    raise InputError(f"The names of the classes in {path} cannot be read. Train it again, or give `--classes`.")
 
 
 def sha256(path: str | Path) -> str:
@@ -122,9 +132,10 @@ def _refuse_other_files(path: Path, head: bytes) -> None:
     if head.startswith(b"\x1f\x8b"):
         raise InputError(f"{path} is compressed with gzip. Unpack it and give the path of what is inside.")
     if head.startswith(b"PK"):
-        if not zipfile.is_zipfile(path):
-            raise InputError(f"{path} is truncated: its end is missing. {AGAIN}")
-        names = {Path(name).name for name in zipfile.ZipFile(path).namelist()}
+        try:
+            names = {Path(name).name for name in zipfile.ZipFile(path).namelist()}
+        except Exception as error:  # as many kinds as there are ways to damage it
+            raise InputError(f"{path} is truncated or damaged: it has no list of its content. {AGAIN}") from error
         if "constants.pkl" in names:
             raise InputError(
                 f"{path} is a TorchScript program, not weights. Save its weights: "
@@ -137,36 +148,48 @@ def _refuse_other_files(path: Path, head: bytes) -> None:
 def _read_safetensors(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
-    except (SafetensorError, ValueError, OSError) as error:
+    except Exception as error:  # safetensors and torch raise many kinds of errors for damaged files
         raise InputError(f"{path} is a safetensors file, but truncated or damaged ({error}). {AGAIN}") from error
 
 
 def _read_torch(path: Path) -> dict[str, Tensor]:
     try:
-        with torch.serialization.safe_globals(METADATA), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # files that cause warnings are refused below
-            content = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # torch raises many kinds of errors for damaged files
-        reason = str(error)
-        refused = re.search(r"GLOBAL (\S+)", reason)
-        if isinstance(error, pickle.UnpicklingError) and (refused or "allowlist" in reason or "blocked" in reason):
-            what = f" ({refused[1]})" if refused else ""
-            raise InputError(f"{path} is a pickle that wants to run code{what}, so it is not read. {RESAVE}") from error
+        with torch_file.opened(path) as (content, read):
+            described = _tensors(content)
+            odd = [f"{key} ({value.kind})" for key, value in described.items() if isinstance(value, Unsupported)]
+            if odd:
+                raise InputError(f"It holds tensors of a kind that no model takes: {some(odd, 3)}.")
+            whole = {key: value for key, value in described.items() if isinstance(value, Described)}
+            check_growth(sum(value.size for value in whole.values()), path.stat().st_size)
+            contents = {value.storage.key: read(value.storage) for value in whole.values()}
+            state = {key: value.made(contents[value.storage.key]) for key, value in whole.items()}
+    except ForeignNameError as error:
+        raise InputError(
+            f"{path} is a pickle that wants to run code ({error.name}), so it is not read. {RESAVE}"
+        ) from error
+    except Exception as error:  # as many kinds as there are ways to damage it
+        reason = str(error) if isinstance(error, InputError) else type(error).__name__
         raise InputError(
             f"{path} cannot be read as weights: it is truncated, damaged, or not a file that torch.save or safetensors "
-            f"wrote ({type(error).__name__}). {AGAIN}"
+            f"wrote ({reason}). {AGAIN}"
         ) from error
-    state = _tensors(content)
     if not state:
-        kind = f"the keys {', '.join(map(str, list(content)[:5]))}" if isinstance(content, Mapping) else type(content)
+        kind = f"the keys {', '.join(map(str, list(content)[:5]))}" if isinstance(content, dict) else "something else"
         raise InputError(f"{path} holds no weights by name, but {kind}. Save model.state_dict() and give that file.")
     return state
 
 
-def _tensors(content: object) -> dict[str, Tensor]:
-    if not isinstance(content, Mapping):
+def _tensors(content: object) -> dict[str, Described | Unsupported]:
+    """Return what is a tensor under a name, also if it is wrapped in a dictionary of a training script."""
+    seen: list[object] = []
+    while isinstance(content, dict) and not any(content is known for known in seen):
+        seen.append(content)
+        inner = [content[wrapper] for wrapper in WRAPPERS if isinstance(content.get(wrapper), dict)]
+        content = inner[0] if inner else content
+    if not isinstance(content, dict):
         return {}
-    for wrapper in WRAPPERS:
-        if isinstance(inner := content.get(wrapper), Mapping):
-            return _tensors(inner)
-    return {key: value for key, value in content.items() if isinstance(key, str) and isinstance(value, Tensor)}
+    return {
+        key: value
+        for key, value in content.items()
+        if isinstance(key, str) and isinstance(value, Described | Unsupported)
+    }

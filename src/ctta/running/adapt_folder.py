@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from ctta.base.errors import ConfigError, InputError, StateError
-from ctta.base.fileio import Appender, hashed, writing
+from ctta.base.fileio import Appender, hashed, read_lines, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.adapter import Adapter
@@ -37,7 +37,7 @@ from ctta.experiments.build import make_adapter
 from ctta.methods import METHODS
 from ctta.models import EMBEDDED_NETWORKS, find
 from ctta.models.load import PROVIDERS
-from ctta.models.weights import read_metadata
+from ctta.models.weights import trained_names
 from ctta.records.run_folder import Cell, Run, RunFolder
 from ctta.running.environment import environment
 from ctta.running.gallery import Gallery
@@ -165,7 +165,7 @@ class AdaptationPlan:
         why = f" by input {self.samples.shape}" if self.cell.preset != asked else ""
         return (
             f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {len(self.stream)} batches. "
-            f"{self.cell.label}: settings of preset {quoted(self.cell.preset)}{why}."
+            f"{self.cell.label}: settings of preset {quoted(self.cell.preset)}{why}. {self.samples.note}".rstrip()
         )
 
     def run(
@@ -203,7 +203,7 @@ class AdaptationPlan:
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            notes: tuple[str, ...] = (summary.comparison(),)
+            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison())
             if summary.skipped:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             folder.write_run(replace(head, stream={**head.stream, "images": summary.predicted}, notes=notes))
@@ -301,13 +301,7 @@ def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None
 def _class_names(model: str, weights: str | None, path: Path | str | None) -> tuple[str, ...]:
     """From a text file, one per line; else those that came with the weights."""
     if path is not None:
-        try:
-            return tuple(line.strip() for line in Path(path).read_text(encoding="utf-8").splitlines() if line.strip())
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"{path} cannot be read ({error}). Give a text file with the name of one class per line."
-            ) from error
+        return tuple(read_lines(Path(path), "a text file with the name of one class per line"))
     if model in EMBEDDED_NETWORKS:
         return fashion_mnist()[2] if model == "embedded" else tuple(SOLIDS)
-    about = read_metadata(weights) if weights else {}
-    return tuple(json.loads(about["classes"])) if "ctta" in about else ()
+    return trained_names(weights) if weights else ()

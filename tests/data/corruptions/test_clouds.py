@@ -192,7 +192,7 @@ def test_bad_input_is_refused_with_the_remedy(arguments, message):
         ((np.zeros((3, 3)), np.array([[0.0, 1, 2]])), "one triangle of three places among them"),
         ((np.full((3, 3), np.inf), np.array([[0, 1, 2]])), "not finite"),
         ((np.zeros((3, 3)), np.array([[0, 1, 2]])), "no surface that a camera could see"),
-        ("missing.off", "missing.off is no .off file"),
+        ("missing.off", "There is no file missing.off"),
     ],
 )
 def test_a_bad_mesh_is_refused(mesh, message):

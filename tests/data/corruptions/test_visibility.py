@@ -161,7 +161,7 @@ def test_an_off_file_is_read_and_its_polygons_cut(text, tmp_path):
         ("ply\n", "the first line is not OFF"),
         ("OFF\n4 2 0\n" + SQUARE.split("\n", 1)[1], "it ends after 1 of 2 faces"),
         ("OFF\n1 1 0\n0 zero 0\n3 0 0 0\n", "could not convert"),
-        (None, "No such file"),
+        (None, "There is no file"),
     ],
 )
 def test_a_broken_off_file_is_refused_by_name(text, message, tmp_path):

@@ -49,14 +49,19 @@ def drawn_textures() -> tuple[Texture, ...]:
 @lru_cache(maxsize=4)
 def photographs(folder: Path) -> tuple[Texture, ...]:
     """Read the frost photographs in a folder, sorted by name; only the first five, as in the public code."""
-    names = sorted(os.listdir(folder)) if folder.is_dir() else []
-    paths = [folder / name for name in names if Path(name).suffix.lower() in PHOTOGRAPHS][:PUBLIC_COUNT]
-    if not paths:
+    names = photograph_names(folder)
+    if not names:
         raise InputError(
             f"No frost photographs in {folder}. Expected a folder with PNG or JPEG files, as the public benchmark has "
             "them: name another folder, or leave `frost` out to have frost drawn."
         )
-    return tuple(read_picture(path) for path in paths)
+    return tuple(read_picture(folder / name) for name in names)
+
+
+def photograph_names(folder: Path) -> list[str]:
+    """Return the files of the photographs, in order."""
+    names = sorted(os.listdir(folder)) if folder.is_dir() else []
+    return [name for name in names if Path(name).suffix.lower() in PHOTOGRAPHS][:PUBLIC_COUNT]
 
 
 def _paint(generator: Generator, tone: tuple[float, float, float], contrast: float) -> Texture:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from scipy.spatial import ConvexHull, QhullError
 
 from ctta.base.errors import InputError
+from ctta.base.fileio import read_lines
 from ctta.data.corruptions.warps import Points
 
 Faces: TypeAlias = NDArray[np.int64]  # (F, 3), places in the vertices
@@ -126,20 +127,22 @@ def read_off(path: str | os.PathLike[str]) -> Mesh:
 
     ModelNet has files without a line break after the first word, "OFF490 518 0": they are read too.
     """
+    text = read_lines(Path(path), "an .off file")
     try:
-        lines = [line.split("#")[0].split() for line in Path(path).read_text().splitlines()]
-        words = [line for line in lines if line]
+        words = [parts for line in text if (parts := line.split("#")[0].split())]
         if not words or not words[0][0].startswith("OFF"):
             raise ValueError("the first line is not OFF")
         head = " ".join(words[0])[len("OFF") :].split() or words.pop(1)
         count, faces = int(head[0]), int(head[1])
         vertices = np.array([line[:3] for line in words[1 : 1 + count]], np.float64)
+        if vertices.shape != (count, 3):
+            raise ValueError(f"it has no {count} vertices of three coordinates")
         polygons = [list(map(int, line[1 : 1 + int(line[0])])) for line in words[1 + count : 1 + count + faces]]
         if len(polygons) != faces:
             raise ValueError(f"it ends after {len(polygons)} of {faces} faces")
         fans = [(p[0], p[i], p[i + 1]) for p in polygons for i in range(1, len(p) - 1)]
         return vertices, np.array(fans, np.int64).reshape(-1, 3)
-    except (OSError, ValueError, IndexError) as error:
+    except (ValueError, IndexError, OverflowError) as error:
         raise InputError(f"{os.fspath(path)} is no .off file that can be read ({error}): export it again.") from error
 
 

@@ -7,6 +7,7 @@ saved as JPEG and read again. `ctta.data.folders` describes the choice, the orde
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ctta.base.errors import InputError
 from ctta.base.fileio import some
@@ -19,19 +20,20 @@ from ctta.data.stream import Stream
 
 def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     root = data.folder
-    available = listing(root)
+    available, note = listing(root)
     names = chosen(data, available)
     if problems := listed(unusable(root, names)):
         raise InputError(f"{root} lacks pictures. {problems} It holds {len(available)} pictures.")
-    pictures = Pictures(root, names, IMAGE_FOLDER.fit(data))
+    pictures = Pictures(root, names, IMAGE_FOLDER.fit(data), upright=True)
     if pictures.fit.crop is None:
         _same_size(pictures)
     indices, classes = class_indices(data, (name.partition("/")[0] for name in available), root)
-    return corrupted_stream(pictures, labels_of(names, indices, root), domains, data, classes)
+    stream = corrupted_stream(pictures, labels_of(names, indices, root), domains, data, classes)
+    return replace(stream, notes=(note,) if note else ())
 
 
 def _same_size(pictures: Pictures) -> None:
-    sizes = {name: picture_size(pictures.root / name) for name in pictures.names}
+    sizes = {name: picture_size(pictures.root / name, upright=True) for name in pictures.names}
     (usual, _), *_ = Counter(sizes.values()).most_common(1)
     if other := [f"{name} {height} x {width}" for name, (height, width) in sizes.items() if (height, width) != usual]:
         told = f"{usual[0]} x {usual[1]} and {len(other)} of other sizes ({some(other, 3)})"

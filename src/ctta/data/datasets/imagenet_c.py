@@ -33,7 +33,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     places = {pair: _place(root, *pair) for pair in domains}
     absent = [f"{name}/{severity}" for (name, severity), place in places.items() if place is None]
     there = [place for place in places.values() if place is not None]
-    available, odd = _available(there) if data.list is None else (set(), [])
+    available, odd, notes = _available(there) if data.list is None else (set(), [], [])
     names = chosen(data, sorted(available)) if there else ()
     kinds = unusable(root, (str(place.relative_to(root) / name) for place in there for name in names))
     kinds["Missing"] = absent + kinds["Missing"]
@@ -44,7 +44,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     pictures = {pair: Pictures(place, names, IMAGENET_C.fit(data)) for pair, place in zip(places, there, strict=True)}
     made = tuple(Domain(*pair, labels, pictures[pair].__getitem__) for pair in domains)
     identity = hashed(*(f"{pair} {pictures[pair].fingerprint()}" for pair in sorted(pictures)))
-    return Stream(made, data.batch, classes, fingerprint=identity, ahead=AHEAD)
+    return Stream(made, data.batch, classes, notes=tuple(notes), fingerprint=identity, ahead=AHEAD)
 
 
 def _place(root: Path, name: str, severity: int) -> Path | None:
@@ -53,15 +53,17 @@ def _place(root: Path, name: str, severity: int) -> Path | None:
     return next((place for place in candidates if place.is_dir()), None)
 
 
-def _available(places: Sequence[Path]) -> tuple[set[str], list[str]]:
-    """Return the pictures of all domains together, and what is wrong with a domain as a whole."""
-    available, odd = set(), []
+def _available(places: Sequence[Path]) -> tuple[set[str], list[str], list[str]]:
+    """Return the pictures of all domains together, what is wrong with a domain as a whole, and what was left out."""
+    available, odd, notes = set(), [], []
     for place in places:
         try:
-            available.update(listing(place))
+            names, note = listing(place)
+            available.update(names)
+            notes += [note] if note else []
         except InputError as error:
             odd.append(str(error))
-    return available, odd
+    return available, odd, notes
 
 
 def _found(root: Path) -> str:

@@ -21,7 +21,7 @@ PUBLIC = "The public set is at github.com/hendrycks/imagenet-r: unpack it and gi
 def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     root = data.folder
     try:
-        available = listing(root)
+        available, note = listing(root)
         names = chosen(data, available)
         folders = sorted({name.partition("/")[0] for name in available})
         strange = [folder for folder in folders if folder not in set(wnids())]
@@ -41,7 +41,7 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
         data.batch,
         classes,
         scored=tuple(indices[folder] for folder in folders),
-        notes=(part,) if len(folders) < CLASSES else (),
+        notes=tuple(filter(None, (note, part if len(folders) < CLASSES else ""))),
         fingerprint=pictures.fingerprint(),
         ahead=AHEAD,
     )

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ctta.base.errors import InputError
+from ctta.base.fileio import read_lines
 from ctta.data.corrupted_clouds import CloudDataSet, cloud_stream
 from ctta.data.dataset import Data
 from ctta.data.datasets.modelnet40_c import CLASSES
@@ -26,7 +27,7 @@ def split_files(path: Path) -> list[Path]:
     """Return the HDF5 files of the test split of a folder, or those that a list names, from the folder of the list."""
     listing = path / TEST if path.is_dir() else path
     if listing.is_file():
-        files = [listing.parent / Path(line).name for line in listing.read_text().split()]
+        files = [listing.parent / Path(line).name for line in read_lines(listing, "a list of files")]
     else:
         files = sorted(path.glob("ply_data_test*.h5"))
     missing = [file.name for file in files if not file.is_file()]

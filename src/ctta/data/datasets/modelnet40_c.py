@@ -10,12 +10,13 @@ Files are memory-mapped. The public set: zenodo.org/records/6017834.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from ctta.base.errors import InputError
 from ctta.base.fileio import fingerprint
-from ctta.data.corrupted_clouds import CloudDataSet, cloud_problems, label_problems
+from ctta.data.corrupted_clouds import CloudDataSet, cloud_problems, finite_rows, label_problems
 from ctta.data.dataset import Data
 from ctta.data.stored import ENDS, found_arrays, map_arrays
 from ctta.data.stream import Domain, Stream
@@ -49,7 +50,7 @@ def modelnet40_c_stream(data: Data, domains: Sequence[tuple[str, int]]) -> Strea
     rows = data.rows(len(labels))
     kept = labels[rows].astype(np.int64)
     made = [
-        Domain(name, severity, kept, arrays[file][rows].__getitem__)
+        Domain(name, severity, kept, partial(finite_rows, str(folder / file), arrays[file][rows]))
         for file, (name, severity) in zip(names, domains, strict=True)
     ]
     return Stream(tuple(made), data.batch, CLASSES, fingerprint=fingerprint(folder, wanted, ENDS))

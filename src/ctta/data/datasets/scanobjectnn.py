@@ -44,7 +44,9 @@ def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
         )
     points, labels = read_clouds([path])
     regular = points.ndim == 3 and points.dtype.kind == "f" and points.size
-    return cloud_stream(into_unit_sphere(points) if regular else points, labels, domains, data, CLASSES)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not finite afterwards is refused
+        points = into_unit_sphere(points) if regular else points
+    return cloud_stream(points, labels, domains, data, CLASSES)
 
 
 SCANOBJECTNN = CloudDataSet(
