@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from typer import Argument, Option
+from typer import Argument, Exit, Option
 
 from ctta.cli.options import CHANGE, Quiet
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
@@ -30,6 +30,8 @@ def command(
     seed: Annotated[int, Option(help="Seed of the method.")] = 0,
     classes: Annotated[Path | None, Option(help="Text file with the names of the classes, one per line.")] = None,
     detect: Annotated[bool, Option("--detect", help="Detect changes of domain, for methods that use them.")] = False,
+    guard: Annotated[bool, Option(help="Take back what the model has learned if it does harm.")] = True,
+    strict: Annotated[bool, Option("--strict", help="Exit with code 3 if the guard found harm.")] = False,
     report: Annotated[Path | None, Option(help="Folder for the records and the page.")] = None,
     force: Annotated[bool, Option("--force", help="Overwrite earlier predictions and an earlier page.")] = False,
     quiet: Quiet = False,
@@ -59,6 +61,7 @@ def command(
         seed=seed,
         classes=classes,
         detect=detect,
+        guard=guard,
     )
     say(plan.describe(), error=True, quiet=quiet)
     done, total = 0, len(plan.samples)
@@ -70,3 +73,5 @@ def command(
     page = [f"Report: {RunReport.load(report).write().resolve().as_uri()}"] if report else []
     for line in (*summary.describe(), f"Predictions: {out}", *page):
         say(line)
+    if strict and summary.events:
+        raise Exit(3)

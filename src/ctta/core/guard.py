@@ -87,6 +87,13 @@ class Guard(nn.Module):
         self.state, self.snapshots = GuardState(), list[Snapshot]()
         self.events: list[Event] = []
 
+    def __getattr__(self, name: str) -> Any:
+        """What the guard does not have itself is the adapter's: its name, seed, settings, device."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("adapter"), name)
+
     @property
     def verdict(self) -> Verdict:
         """How the adapter is, as far as the last comparison says."""
@@ -240,3 +247,6 @@ class Guard(nn.Module):
         result = self.adapter.load_state_dict(inner, strict=strict, assign=assign)
         self.set_extra_state(saved)
         return result
+
+
+Adapting = Adapter | Guard

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Literal
 
 from torch import Tensor, nn
 
-from ctta.core.adapter import Adapter
 from ctta.core.execution import Execution
+from ctta.core.guard import Adapting, Guard
 from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
 from ctta.methods import METHODS
 from ctta.records.run_folder import Cell
 
 
-def make_adapter(cell: Cell, model: nn.Module, execution: Execution | None = None, *, detects: bool = False) -> Adapter:
+def make_adapter(
+    cell: Cell, model: nn.Module, execution: Execution | None = None, *, detects: bool = False
+) -> Adapting:
     """Build the method of a run on a source model; `detects`: it detects domain boundaries itself."""
     kind, config = METHODS[cell.method], METHODS[cell.method].config_type.make(cell.config)
-    return kind(model, config, seed=cell.seed, execution=execution, boundaries="detected" if detects else "known")
+    boundaries: Literal["known", "detected"] = "detected" if detects else "known"
+    adapter = kind(model, config, seed=cell.seed, execution=execution, boundaries=boundaries)
+    return Guard(adapter) if cell.guard else adapter
 
 
-def source_batches(data: Data, adapter: Adapter) -> Iterator[tuple[Tensor, Tensor]]:
+def source_batches(data: Data, adapter: Adapting) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield clean source data with their labels, on the device of the model."""
     device, _ = adapter.placement
     for batch in open_stream(data):

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ctta.base.config import Config, setting
 from ctta.base.errors import InputError
-from ctta.core.adapter import Adapter
+from ctta.core.guard import Adapting
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS
 from ctta.data.stream import Domain, Labels, Rows, Stream, answer, to_tensor
@@ -61,7 +61,7 @@ class CleanSamples:
     batches: tuple[Rows, ...]
     scored: tuple[int, ...] = ()
 
-    def ask(self, adapter: Adapter) -> tuple[int, int, int]:
+    def ask(self, adapter: Adapting) -> tuple[int, int, int]:
         """Count the samples, those that the adapter gets wrong, and those that the unadapted model gets wrong."""
         n, wrong, source_wrong = 0, 0, 0
         for rows in self.batches:

@@ -41,19 +41,21 @@ NOT_DECISIVE = {"data": PLACES, "source": PLACES, "model": ("weights", "expected
 
 @dataclass(frozen=True)
 class Method:
-    """One row of the table: a method, the row's name, its preset and the fields that differ from the preset."""
+    """One row of the table: a method, the row's name, its preset, the fields that differ, and if it is guarded."""
 
     method: str
     name: str
     preset: str | None
     fields: Mapping[str, Any]
+    guard: bool = False
 
     def cell(self, shape: Sequence[int], seed: int) -> Cell:
         """Resolve the settings for batches of this shape."""
         kind = METHODS[self.method]
         preset = kind.preset_name(self.preset or PAPER, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
-        return Cell(f"{_slug(self.name)}-s{seed}", self.method, self.name, seed, preset, config, asdict(kind.traits))
+        cell, traits = f"{_slug(self.name)}-s{seed}", asdict(kind.traits)
+        return Cell(cell, self.method, self.name, seed, preset, config, traits, self.guard)
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,9 @@ class Experiment:
             del decisive["protocol"]
         if self.measure == Measure():
             del decisive["measure"]
+        for method in decisive["methods"]:
+            if not method["guard"]:  # as in folders of earlier versions
+                del method["guard"]
         for part, names in NOT_DECISIVE.items():
             for name in names:
                 (decisive[part] or {}).pop(name, None)
@@ -284,8 +289,8 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
     if method not in METHODS:
         problems.append(f"methods: There is no method {quoted(method)}. {nearest(method, METHODS)}")
         return None
-    kind, preset = METHODS[method], entry.get("preset")
-    values = {key: value for key, value in entry.items() if key not in ("method", "name", "label", "preset")}
+    kind, preset, guard = METHODS[method], entry.get("preset"), entry.get("guard", False)
+    values = {key: value for key, value in entry.items() if key not in ("method", "name", "label", "preset", "guard")}
     found = ["'label' is now called 'name'."] if "label" in entry else name_problems(entry.get("name", kind.title))
     if preset is not None and not isinstance(preset, str):
         found.append(f"preset must be a text, the name of a preset. Got {quoted(preset)}.")
@@ -294,12 +299,14 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
             kind.preset_fields(kind.preset_name(preset or PAPER, ASSUMED_SHAPE))
         except ConfigError as error:
             found.append(str(error))
+    if not isinstance(guard, bool):
+        found.append(f"guard must be true or false. Got {quoted(guard)}.")
     try:
         kind.config_type.make(values)
     except ConfigError as error:
         found += str(error).splitlines()
     problems += [f"methods: {problem}" for problem in found]
-    return None if found else Method(method, entry.get("name", kind.title), preset, values)
+    return None if found else Method(method, entry.get("name", kind.title), preset, values, guard)
 
 
 def _slug(name: str) -> str:

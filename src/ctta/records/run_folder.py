@@ -116,6 +116,7 @@ class Cell:
     preset: str
     config: Mapping[str, Any]
     traits: Annotated[Mapping[str, Any], TraitsHead] = field(default_factory=dict)  # empty in old folders
+    guard: bool = False  # whether a guard watched the adapter
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from ctta.base.errors import ConfigError, InputError, StateError
 from ctta.base.fileio import Appender, hashed, read_lines, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
-from ctta.core.adapter import Adapter
+from ctta.core.guard import Adapting, Event, Guard
 from ctta.core.settings import default_variant
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -71,6 +71,9 @@ class AdaptationSummary:
     changed: int = 0  # predictions that differ from the source model's
     seconds: float = 0.0  # reading and adapting
     confidence: tuple[float, ...] = ()  # mean of each batch
+    source_confidence: tuple[float, ...] = ()  # the unadapted model's
+    guarded: bool = False
+    events: tuple[Event, ...] = ()  # what the guard did and told
     first_error: str = ""
 
     @property
@@ -89,10 +92,10 @@ class AdaptationSummary:
             first_error=self.first_error or next(iter(failed), ""),
         )
 
-    def along(self, parts: int = 4) -> list[float]:
-        """Mean confidence of consecutive parts of the stream."""
-        pieces = np.array_split(np.array(self.confidence), min(parts, len(self.confidence)) or 1)
-        return [float(piece.mean()) for piece in pieces if len(piece)]
+    def along(self, values: Sequence[float], parts: int = 4) -> str:
+        """The mean, and the means of consecutive parts of the stream."""
+        pieces = np.array_split(np.array(values), min(parts, len(values)) or 1)
+        return f"{fmean(values):.2f} ({' → '.join(f'{piece.mean():.2f}' for piece in pieces if len(piece))})"
 
     def describe(self) -> list[str]:
         """One sentence for each thing worth knowing."""
@@ -101,9 +104,17 @@ class AdaptationSummary:
         if self.skipped:
             lines.append(f"{self.skipped} could not be read and were left out; the first: {self.first_error}")
         if self.confidence:
-            steps = " → ".join(f"{value:.2f}" for value in self.along())
-            lines.append(f"Mean confidence {fmean(self.confidence):.2f}; along the stream {steps}.")
-        return [*lines, self.comparison()]
+            adapted, source = self.along(self.confidence), self.along(self.source_confidence)
+            lines.append(f"Mean confidence, and along the stream: adapted {adapted}, unadapted {source}.")
+        return [*lines, self.comparison(), *self.verdict()]
+
+    def verdict(self) -> list[str]:
+        """What the guard has to say in the end."""
+        if not self.guarded:
+            return ["No guard watched, so whether adapting did harm is not known."]
+        if not self.events:
+            return ["Guard: no sign of harm."]
+        return [f"Guard, batch {event.batch}: {event.words}" for event in self.events]
 
     def comparison(self) -> str:
         share = 100 * self.changed / max(self.predicted, 1)
@@ -150,7 +161,7 @@ class PredictionTable:
 class AdaptationPlan:
     """An adapter, the stream it will meet, and what was asked for."""
 
-    adapter: Adapter
+    adapter: Adapting
     stream: UnlabelledStream
     cell: Cell
     classes: tuple[str, ...]  # names; empty if they are not known
@@ -181,7 +192,7 @@ class AdaptationPlan:
         if taken:
             names = " and ".join(map(str, taken))
             raise StateError(f"{names} would be overwritten. Use --force, or give another name.")
-        summary, began = AdaptationSummary(len(self.samples)), time.perf_counter()
+        summary, began = AdaptationSummary(len(self.samples), guarded=self.cell.guard), time.perf_counter()
         batches = evaluate(self.adapter, self.stream, tell=False)
         if folder is not None:
             head = self._begin(folder, command)
@@ -192,10 +203,15 @@ class AdaptationPlan:
             table = PredictionTable(file, self.stream, self.classes)
             for evaluated in batches:
                 x = evaluated.batch.x.to(self.adapter.placement[0])
-                source = self.adapter.source(x).argmax(1).tolist()
-                summary = summary.add(table.write(evaluated, source))
-                confidence = (*summary.confidence, evaluated.record.info["confidence"])
-                summary = replace(summary, confidence=confidence, seconds=time.perf_counter() - began)
+                source = self.adapter.source(x).softmax(1).max(1)
+                summary = summary.add(table.write(evaluated, source.indices.tolist()))
+                summary = replace(
+                    summary,
+                    confidence=(*summary.confidence, float(evaluated.confidence.mean())),
+                    source_confidence=(*summary.source_confidence, float(source.values.mean())),
+                    events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
+                    seconds=time.perf_counter() - began,
+                )
                 yield summary
             summary = summary.add(table.write())
         if not summary.predicted:
@@ -203,7 +219,7 @@ class AdaptationPlan:
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison())
+            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison(), *summary.verdict())
             if summary.skipped:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             folder.write_run(replace(head, stream={**head.stream, "images": summary.predicted}, notes=notes))
@@ -243,13 +259,14 @@ def plan_adaptation(
     seed: int = 0,
     classes: Path | str | None = None,
     detect: bool = False,
+    guard: bool = True,
 ) -> AdaptationPlan:
     """Check everything before the first batch; all mistakes of the settings are reported together.
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
     """
-    for name in ("method", "preset"):
+    for name in ("method", "preset", "guard"):
         if name in (changes or {}):
             raise ConfigError(f"--set changes fields of the method. Give --{name} instead of --set {name}.")
     provider, colon, _ = model.partition(":")
@@ -259,7 +276,9 @@ def plan_adaptation(
     about = {
         "model": {"name": None if own else model, "factory": model if own else None, "weights": weights}
         | {"mean": mean and list(mean), "std": std and list(std)},
-        "methods": [{**(changes or {}), "method": method, "preset": preset or _safe_preset(method, changes)}],
+        "methods": [
+            {**(changes or {}), "method": method, "preset": preset or _safe_preset(method, changes), "guard": guard}
+        ],
         "seeds": [seed],
     }
     made = _checked(about, method, batch, size)  # an experiment whose data are yet to come

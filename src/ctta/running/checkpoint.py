@@ -12,7 +12,7 @@ import torch
 
 from ctta.base.errors import StateError
 from ctta.base.fileio import sealed, unsealed, write_atomically
-from ctta.core.adapter import Adapter
+from ctta.core.guard import Adapting
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Checkpoint:
     records_sha256: str  # of the lines of these batches in the records file
 
 
-def save(path: Path, adapter: Adapter, step: int, records_sha256: str = "") -> None:
+def save(path: Path, adapter: Adapting, step: int, records_sha256: str = "") -> None:
     """Write the whole state of an adapter after `step` batches."""
     buffer = io.BytesIO()
     torch.save({"step": step, "state": adapter.state_dict(), "records_sha256": records_sha256}, buffer)

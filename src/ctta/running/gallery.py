@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ctta.core.adapter import Adapter
+from ctta.core.guard import Adapting
 from ctta.records.run_folder import RunFolder, Samples
 from ctta.running.runner import Evaluated
 
@@ -30,7 +30,7 @@ class Gallery:
 
     kept: dict[int, dict[str, Any]] = field(default_factory=dict)  # by position in the stream
 
-    def keep(self, adapter: Adapter, evaluated: Evaluated) -> None:
+    def keep(self, adapter: Adapting, evaluated: Evaluated) -> None:
         """Keep samples of this batch if it is the last of its domain."""
         batch, selected = evaluated.batch, evaluated.selected
         if not batch.last or batch.position >= SEGMENTS:

@@ -19,7 +19,7 @@ from pathlib import Path
 from ctta.base.errors import StateError
 from ctta.base.fileio import Appender, writing
 from ctta.base.lock import locked
-from ctta.core.adapter import Adapter
+from ctta.core.guard import Adapting
 from ctta.experiments.build import make_adapter, source_batches
 from ctta.records.run_folder import Cell, Done, Record, RunFolder, WrittenRecords, parse_records, problems_of
 from ctta.running import checkpoint
@@ -90,12 +90,12 @@ def _say_again(problem: object, cell: Cell, batch: int) -> None:
     log.warning("%s The method run %s %s.", problem, cell.cell, where)
 
 
-def _resumed(run: ClaimedRun, cell: Cell) -> tuple[Adapter, Gallery, WrittenRecords, int]:
+def _resumed(run: ClaimedRun, cell: Cell) -> tuple[Adapting, Gallery, WrittenRecords, int]:
     """The adapter as its checkpoint has it, the gallery and the records so far, and the batch to go on with."""
     experiment, folder, path = run.opened.experiment, run.folder, run.folder.checkpoint_path(cell.cell)
     known = folder.written(cell.cell)
 
-    def new() -> Adapter:
+    def new() -> Adapting:
         detects = experiment.data.boundaries == "detected"
         return make_adapter(cell, run.opened.model, experiment.execution, detects=detects)
 
@@ -124,7 +124,7 @@ def _resumed(run: ClaimedRun, cell: Cell) -> tuple[Adapter, Gallery, WrittenReco
 def write_method_run(
     folder: RunFolder,
     cell: str,
-    adapter: Adapter,
+    adapter: Adapting,
     batches: Iterable[Evaluated],
     memory: PeakMemory,
     gallery: Gallery,

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ctta.core.adapter import Adapter, Step
+from ctta.core.adapter import Step
+from ctta.core.guard import Adapting
 from ctta.data.stream import Batch, Stream
 from ctta.experiments.clean_probe import CleanSamples
 from ctta.records.run_folder import BINS, Record
@@ -27,7 +28,7 @@ class Evaluated:
 
 
 def evaluate(
-    adapter: Adapter, stream: Stream, *, start: int = 0, tell: bool = True, clean: CleanSamples | None = None
+    adapter: Adapting, stream: Stream, *, start: int = 0, tell: bool = True, clean: CleanSamples | None = None
 ) -> Iterator[Evaluated]:
     """Adapt along a stream; `tell`: the adapter learns where a domain starts; `clean`: evaluated after each segment."""
     for batch in stream.batches(start):
@@ -39,7 +40,7 @@ def evaluate(
         yield evaluated
 
 
-def _evaluate(adapter: Adapter, batch: Batch) -> Evaluated:
+def _evaluate(adapter: Adapting, batch: Batch) -> Evaluated:
     x = batch.x.to(adapter.placement[0])
     began = time.perf_counter()
     step = adapter.step(x)
