@@ -18,8 +18,8 @@ shift of c p and a spread of 1 - c p. So one class at a time, one image at a tim
 statistics as they are unless the shift is larger than any class could explain, and large mixed batches follow even
 small shifts. Early and middle layers, in which a corruption shows and a class hardly does, follow earlier than the last
 ones. Shift and spread are averages over the layer's channels, in units of the source's variance. The variance has a
-share of its own, by the same rule on a logarithmic scale, on which a variance that falls to a hundredth has shifted as
-far as one that rises a hundredfold; there an image's own value is its mean square about the source's mean.
+share of its own, by the same rule: there an image's own value is its mean square about the source's mean. It is
+interpolated on a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold.
 
 The likeness is read off the predictions of the source model, first under the most cautious shares, those of likeness 1:
 on a clean stream they are the source's own predictions. A corruption may make all predictions the same. So of a large
@@ -79,7 +79,8 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tenso
     log_source, log_batch = (variance + eps).log(), (batch_variance + eps).log()
     with torch.no_grad():
         means = (image_mean - mean) / (variance + eps).sqrt()
-        squares = (image_variance + (image_mean - mean).square() + eps).log()
+        squares = image_variance / (variance + eps) + means.square()
         mean_share = share(means.mean(0).square().mean(), spread(means, PRIOR_MEAN), likeness)
-        variance_share = share((log_batch - log_source).square().mean(), spread(squares, PRIOR_SQUARE), likeness)
+        shift = ((batch_variance - variance) / (variance + eps)).square().mean()
+        variance_share = share(shift, spread(squares, PRIOR_SQUARE), likeness)
     return mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
