@@ -40,7 +40,7 @@ def test_a_fresh_adapter_without_a_preset_takes_the_saved_settings():
     adapter(large)
     other = DSS(network, views=1)
     other.load_state_dict(adapter.state_dict())
-    assert other.preset == "imagenet"
+    assert other.preset == "imagenet+auto"
     assert torch.equal(adapter(large), other(large))
 
 
@@ -69,7 +69,7 @@ def test_a_first_batch_that_is_refused_leaves_the_settings_as_they_were(spoil):
     assert (adapter.preset, adapter.config) == before[:2]
     assert all(torch.equal(one, other) for one, other in zip(adapter.parameters(), before[2], strict=True))
     adapter(torch.rand(2, 3, 80, 80))
-    assert adapter.preset == "imagenet"
+    assert adapter.preset == "imagenet+auto"
 
 
 def spoiled(change):
@@ -124,7 +124,7 @@ def test_a_damaged_state_with_other_settings_leaves_those_as_they_were():
     before = flat_state(adapter.state_dict())
     with pytest.raises(StateError, match="momentum_buffer of parameter 0"):
         adapter.load_state_dict(state)
-    assert adapter.preset == "cifar10"
+    assert adapter.preset == "cifar10+auto"
     assert same(before, flat_state(adapter.state_dict()))
 
 

@@ -43,7 +43,7 @@ def test_running_statistics_start_at_the_source_and_follow_the_stream():
     for _ in range(200):
         adapter(X)
     torch.testing.assert_close(layer.stream_mean, mean, atol=1e-5, rtol=1e-4)
-    torch.testing.assert_close(adapter(X), BNAdapt(network)(X), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(adapter(X), BNAdapt(network, preset="paper")(X), atol=1e-3, rtol=1e-3)
     adapter.reset()
     assert torch.equal(layer.stream_mean, network.bn1.running_mean)
 
@@ -52,8 +52,8 @@ def test_running_statistics_make_single_images_work():
     """Image by image, the answers come close to those with the statistics of the whole stream."""
     network = make_network("image_bn")
     images = torch.cat([make_batch("image_bn", 64, seed) * 0.5 for seed in range(8)])
-    whole = BNAdapt(network)(images)
-    running, batch = BNAdapt(network, statistics="running", batch_weight=0.05), BNAdapt(network)
+    whole = BNAdapt(network, preset="paper")(images)
+    running, batch = BNAdapt(network, statistics="running", batch_weight=0.05), BNAdapt(network, preset="paper")
     one_by_one = torch.cat([running(x) for x in images.split(1)])
     alone = torch.cat([batch(x) for x in images.split(1)])
     settled = slice(200, None)
@@ -98,7 +98,7 @@ def test_layers_without_statistics_of_their_own_use_the_batch_s():
         layer = nn.BatchNorm2d(8, track_running_stats=False)
         layer.load_state_dict(getattr(network, name).state_dict(), strict=False)
         setattr(bare, name, layer)
-    torch.testing.assert_close(BNAdapt(bare)(X), BNAdapt(network)(X))
+    torch.testing.assert_close(BNAdapt(bare, preset="paper")(X), BNAdapt(network, preset="paper")(X))
 
 
 def test_gradients_flow_through_the_batch_s_share():

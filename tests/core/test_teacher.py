@@ -71,7 +71,9 @@ def test_a_variant_goes_by_the_input_and_joins_any_preset():
         3,
         "sample",
     )
-    assert ctta.DSS(model, preset="paper").config == ctta.DSS(model).config
+    paper = ctta.DSS(model, preset="paper").config
+    assert ctta.DSS(model).config == paper.replace(statistics="auto")
+    assert ctta.DSS(model, statistics="mixed").config == paper.replace(statistics="mixed")
 
 
 @pytest.mark.parametrize("name", ["len", "cifar10+len", "cifar+fast", "fast+cifar10"])

@@ -15,7 +15,7 @@ from plain import with_batch_statistics
 @pytest.mark.parametrize("kind", ["image_bn", "pointnet_bn"])
 def test_it_uses_batch_statistics(kind):
     network = make_network(kind)
-    reference, adapter = with_batch_statistics(network), BNAdapt(network)
+    reference, adapter = with_batch_statistics(network), BNAdapt(network, preset="paper")
     for x in make_stream(kind):
         with torch.no_grad():
             assert torch.equal(adapter(x), reference(x))

@@ -28,7 +28,12 @@ def test_five_batches_against_plain_torch():
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
     optimizer = torch.optim.Adam(student.parameters(), 1e-3)
     adapter = CoTTA(
-        network, augmentation_threshold=0.0, restore=0.0, ema=0.9, execution=ctta.Execution(channels_last=False)
+        network,
+        preset="paper",
+        augmentation_threshold=0.0,
+        restore=0.0,
+        ema=0.9,
+        execution=ctta.Execution(channels_last=False),
     )
     for x in [make_batch("image_bn", 8, seed).double() for seed in range(5)]:
         target = teacher(x).detach()
@@ -90,7 +95,7 @@ class Confident(nn.Module):
 
 @pytest.mark.parametrize(("level", "views"), [(0.9, 0), (0.7, 4)])
 def test_augmentations_are_averaged_only_if_the_source_is_unsure(level, views):
-    adapter = CoTTA(Confident(), augmentation_threshold=0.8, views=4, restore=0.0, lr=0.0)
+    adapter = CoTTA(Confident(), preset="paper", augmentation_threshold=0.8, views=4, restore=0.0, lr=0.0)
     step = adapter.step(torch.full((2, 3, 4, 4), level))
     assert step.info["views"] == views
     assert step.info["forwards"] == 1 + 1 + max(views, 1)  # student, source, teacher
@@ -98,7 +103,7 @@ def test_augmentations_are_averaged_only_if_the_source_is_unsure(level, views):
 
 @pytest.mark.parametrize(("gate", "forwards"), [(0.0, 2), (1.0, 5)])
 def test_the_source_is_not_evaluated_if_its_prediction_cannot_matter(gate, forwards):
-    adapter = CoTTA(make_network("image_bn"), augmentation_threshold=gate, views=4)
+    adapter = CoTTA(make_network("image_bn"), preset="paper", augmentation_threshold=gate, views=4)
     assert adapter.step(make_batch("image_bn", 4, 0)).info["forwards"] == forwards
 
 

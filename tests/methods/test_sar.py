@@ -155,7 +155,7 @@ def test_the_list_follows_the_preset_that_the_input_asks_for():
     adapter = SAR(MODELS["resnet18"].build(), classes=1000)
     assert any("layer4" in name for name in learned_names(adapter))
     adapter(torch.rand(2, 3, 80, 80))
-    assert adapter.preset == "imagenet"
+    assert adapter.preset == "imagenet+auto"
     assert not any("layer4" in name for name in learned_names(adapter))
     assert all(parameter.grad is None for parameter in adapter.parameters())
     adapter.reset()

@@ -102,7 +102,7 @@ class Adapter(MethodTools):
         self.views, self.inputs, self.seed, self.execution = views, inputs, seed, execution or Execution()
         self.batches, self.prepared = 0, False
         self._asked, self._fields = preset, fields
-        if preset is None and "statistics" in fields:
+        if preset is None and not fields.keys().isdisjoint(Normalization.fields()):
             self._asked = PAPER  # whoever says which statistics wants nothing else changed
         self.settings_by_shape = config is None and (preset is None or preset in self.variants)
         self._lock = threading.Lock()
