@@ -184,3 +184,25 @@ def test_a_gate_that_never_opens_is_reported(caplog):
     with caplog.at_level("WARNING", "ctta"):
         ctta.BNAdapt(make_network("vit_ln"))(X)
     assert "no BatchNorm layer" in caplog.text
+
+
+def test_batches_that_are_too_small_for_batch_statistics_are_told_once(caplog):
+    adapter = ctta.TENT(make_network("image_bn"), preset="paper")
+    for _ in range(3):
+        adapter(X[:4])
+    assert caplog.text.count("batches of 4 are too small for batch statistics") == 1
+    caplog.clear()
+    for preset, network, n in (("paper", "image_bn", 16), ("auto", "image_bn", 4), ("paper", "image_gn", 4)):
+        ctta.TENT(make_network(network), preset=preset)(make_batch(network, n, 0))
+    assert "too small" not in caplog.text
+
+
+def test_one_class_for_a_whole_batch_is_told_once(caplog):
+    network = make_network("image_bn")
+    with torch.no_grad():
+        network.head.bias[2] = 99
+    for preset in ("paper", "auto"):
+        adapter = ctta.TENT(network, preset=preset)
+        for _ in range(2):
+            adapter(make_batch("image_bn", 16, 0))
+    assert caplog.text.count("all 16 samples of batch 0 are predicted as one class") == 1

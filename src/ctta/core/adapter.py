@@ -35,6 +35,8 @@ from ctta.core.views import Views
 
 log = logging.getLogger("ctta")
 
+FEW = 16  # samples, below which batch statistics say little about a domain
+
 
 @dataclass(frozen=True)
 class Step:
@@ -106,6 +108,7 @@ class Adapter(MethodTools):
             self._asked = PAPER  # whoever says which statistics wants nothing else changed
         self.settings_by_shape = config is None and (preset is None or preset in self.variants)
         self._lock = threading.Lock()
+        self._warned: set[str] = set()
         self._current: CurrentBatch | None = None
         chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)
         with torch.inference_mode(False):
@@ -372,8 +375,33 @@ class Adapter(MethodTools):
         step = self.adapt(x)
         norms.commit_statistics(self)
         learned = torch.stack([self._batch.finite, *all_finite(self._before.changed())]).all()
-        answers, state = torch.stack([step.logits.isfinite().all(), learned]).tolist()
+        label = step.logits.argmax(1)
+        answers, state, one = torch.stack([step.logits.isfinite().all(), learned, (label == label[0]).all()]).tolist()
+        self._advise(len(x), one)
         return step, answers, state
+
+    def _advise(self, n: int, one_class: bool) -> None:
+        """Warn, once each, of batches for which batch statistics are wrong."""
+        if not norms.uses_batch(self.network):
+            return
+        if n < FEW and "few" not in self._warned:
+            self._warned.add("few")
+            log.warning(
+                "%s: batches of %d are too small for batch statistics. Give %d samples or more, or use "
+                'statistics="auto", which is the default without a preset.',
+                self.name,
+                n,
+                FEW,
+            )
+        if n > 1 and one_class and "one class" not in self._warned:
+            self._warned.add("one class")
+            log.warning(
+                "%s: all %d samples of batch %d are predicted as one class. If classes come one after the other, batch "
+                'statistics do harm: use statistics="auto". If not, look at the data, or lower lr.',
+                self.name,
+                n,
+                self.batches,
+            )
 
     def _source_logits(self, x: Tensor) -> Tensor:
         with norms.source_statistics(self.source_model, self.statistics):

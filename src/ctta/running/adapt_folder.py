@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
@@ -28,6 +29,7 @@ from ctta.base.fileio import Appender, hashed, read_lines, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.guard import Adapting, Event, Guard
+from ctta.core.networks import Normalized
 from ctta.core.settings import default_variant
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -44,6 +46,8 @@ from ctta.running.gallery import Gallery
 from ctta.running.memory import PeakMemory
 from ctta.running.method_run import write_method_run
 from ctta.running.runner import Evaluated, evaluate
+
+log = logging.getLogger("ctta")
 
 
 @dataclass(frozen=True)
@@ -287,6 +291,12 @@ def plan_adaptation(
     stream = open_unlabelled(Path(path), batch, size)
     (cell,) = made.cells((batch, *stream.samples.shape))
     adapter = make_adapter(cell, made.model.load(), detects=detect)
+    if own and mean is None and not any(isinstance(part, Normalized) for part in adapter.source_model.modules()):
+        log.warning(
+            "No normalisation is known: %s gets pixels in [0, 1]. If it was trained on normalised images, give --mean "
+            "and --std.",
+            model,
+        )
     names = _class_names(model, weights, classes)
     if names and len(names) != adapter.classes:
         raise InputError(f"There are {len(names)} names of classes; the model has {adapter.classes} classes.")
