@@ -185,7 +185,7 @@ def test_a_head_can_be_named_with_or_without_the_modules_around_it():
     assert check_head(Normalized(Auxiliary(), (0.5,) * 3, (0.2,) * 3), X, head="fc") == "model.fc"
 
 
-@pytest.mark.parametrize("name", ["ffc", "body.weight", "heads", ""])
+@pytest.mark.parametrize("name", ["ffc", "body.weight", "heads"])
 def test_a_wrong_name_is_an_error_that_tells_the_right_ones(name):
     with pytest.raises(ModelError, match=r"must name one layer"):
         LAME(TokenHead(), head=name)

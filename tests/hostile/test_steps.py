@@ -23,7 +23,7 @@ MOMENTS = 4  # at random, besides the delicate ones
 
 
 class Interrupt:
-    """Raises KeyboardInterrupt before the n-th line of ctta's own code; counts lines, and in which function they are."""
+    """Raises KeyboardInterrupt before the n-th line of ctta's own code; lists the functions of the lines."""
 
     def __init__(self, number=-1):
         self.number, self.functions = number, []
@@ -117,7 +117,7 @@ def puts_another_buffer(model, logits, x):
     raise ValueError("planted")
 
 
-class Wordless(Exception):
+class WordlessError(Exception):
     def __str__(self):
         raise KeyError
 
@@ -130,7 +130,7 @@ FAULTS = {
     "StopIteration": raises(StopIteration()),
     "OSError": raises(OSError(28, "No space left on device")),
     "an exit": raises(SystemExit(1)),
-    "an error without words": raises(Wordless()),
+    "an error without words": raises(WordlessError()),
     "a change that is not counted": counts_unseen,
     "a buffer that is replaced": puts_another_buffer,
     "another device": lambda model, logits, x: logits.to("meta"),
@@ -226,11 +226,14 @@ def test_a_state_with_one_wrong_value_is_refused_as_a_whole_or_works(method, att
         if not isinstance(value, torch.Tensor) and "param_groups" not in path:
             cases += [(changed(state, path, wrong), path) for wrong in VALUES]
     for damaged, path in random.Random(0).sample(cases, 150):
+        said = ""
         try:
             adapter.load_state_dict(damaged)
         except StateError as error:
-            assert len(str(error)) < 1000, path
-            assert str(error).isprintable(), path
+            said = str(error)
+        if said:
+            assert len(said) < 1000, path
+            assert said.isprintable(), path
             assert same(before, flat_state(adapter.state_dict())), path
         else:
             loaded = [value for value in flat_state(adapter.state_dict()) if isinstance(value, torch.Tensor)]
