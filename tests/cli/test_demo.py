@@ -42,4 +42,5 @@ def test_clouds(tmp_path):
         assert samples["images"].shape[1:] == (96, 96, 3)
     (tmp_path / "demo" / "mine").touch()
     assert ctta(*words, "--fresh", "--set", "methods=[source]")[0] == 0
-    assert not (tmp_path / "demo" / "mine").exists()
+    assert (tmp_path / "demo" / "mine").exists()
+    assert not list((tmp_path / "demo").glob("dss*"))

@@ -10,6 +10,7 @@ import struct
 import sys
 import zlib
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -169,6 +170,96 @@ def test_misuse_is_explained(words, attempt, tmp_path, monkeypatch):
     attempt("misuse of the command line")
 
 
+MODEL = """
+import torch, tiny
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny.network()
+    def forward(self, x):
+        {body}
+"""
+FORWARDS = {
+    "a key": "raise KeyError('k')",
+    "an attribute": "return x.nothing",
+    "an assertion": "assert False",
+    "a stop": "raise StopIteration",
+    "an exit": "raise SystemExit(1)",
+    "a quiet exit": "raise SystemExit(0)",
+    "a division": "return 1 / 0",
+    "NaN": "return self.inner(x) * float('nan')",
+    "escapes": "raise RuntimeError('\\x1b[31mred\\n' * 50)",
+}
+
+
+@pytest.mark.parametrize("name", FORWARDS)
+def test_a_model_that_fails_ends_in_a_sentence_and_in_no_complete_run(name, attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(MODEL.format(body=FORWARDS[name]))
+    data = {"domains": ["fog"], "images": 4, "batch": 2}
+    spec = {"data": data, "model": {"name": None, "factory": "m.py:M"}, "methods": ["source", "tent"]}
+    (tmp_path / "x.yaml").write_text(json.dumps(spec))
+    np.savez("x.npz", images=np.zeros((4, 32, 32, 3), np.uint8), labels=np.arange(4))
+    arrays = {"data": {"dataset": "arrays", "path": "x.npz"}, "model": spec["model"], "train": {"epochs": 1}}
+    (tmp_path / "t.yaml").write_text(json.dumps(arrays))
+    words = [["check", "x.yaml"], ["run", "x.yaml", "-q", "-o", "out"], ["adapt", "m.py:M", "x.npz", "-q"]]
+    for one in [*words, ["train", "t.yaml", "-q", "-o", "w.safetensors"]]:
+        made = CliRunner(env={"COLUMNS": "120"}).invoke(app, one)
+        assert made.exit_code in (1, 2), (one, made.output)
+        assert made.output.strip()
+        assert all(words not in made.output for words in ("Traceback", "unexpected happened", "\x1b")), made.output
+        attempt("models that fail in a command")
+    assert not list(tmp_path.rglob("*.done.json"))
+    assert not (tmp_path / "w.safetensors").exists()
+
+
+def test_places_to_write_to_that_cannot_be(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((4, 32, 32, 3), np.uint8))
+    (tmp_path / "file").touch()
+    small = ["--set", "data={images: 2, batch: 2, domains: [fog]}", "--set", "methods=[source]", "-q"]
+    for words, sentence in [
+        (["adapt", "tiny:network", "x.npy", "-q", "-o", ""], "is no name of a file"),
+        (["demo", "-o", "out", *small, "--set", "data.cache=file"], "file cannot be made a folder: a file of that"),
+    ]:
+        made = CliRunner(env={"COLUMNS": "300"}).invoke(app, words)
+        assert made.exit_code in (1, 2), made.output
+        assert sentence in made.output
+        attempt("misuse of the command line")
+
+
+def test_a_fresh_demo_removes_nothing_but_the_run(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.txt").write_text("mine")
+    words = [
+        "demo",
+        "-o",
+        ".",
+        "--set",
+        "data={images: 2, batch: 2, domains: [fog]}",
+        "--set",
+        "methods=[source]",
+        "-q",
+    ]
+    for more in ([], ["--fresh", "--set", "seeds=[1]"]):
+        made = CliRunner().invoke(app, [*words, *more])
+        assert made.exit_code == 0, made.output
+        attempt("misuse of the command line")
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == ["source-s1.jsonl"]
+
+
+def test_a_folder_whose_name_is_no_text_can_be_read_again(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small = ["--set", "data={images: 2, batch: 2, domains: [fog]}", "--set", "methods=[source]", "-q"]
+    words = ["demo", "-o", "\udcff", *small]
+    monkeypatch.setattr(sys, "argv", ["ctta", *words])
+    for _ in range(2):
+        made = CliRunner().invoke(app, words)
+        assert made.exit_code == 0, made.output
+        attempt("misuse of the command line")
+
+
 ERRORS = [
     (
         OSError(errno.ENOSPC, "No space left on device", "runs/x.jsonl"),
@@ -226,7 +317,7 @@ def test_a_reader_who_goes_away_and_a_debugged_error(tmp_path, attempt):
     assert "Traceback" not in err
     assert "Exception ignored" not in err
     (tmp_path / "x.yaml").write_text("data: [")
-    code, _, err = ctta("--debug", "check", tmp_path / "x.yaml")
+    code, _, err = ctta("check", tmp_path / "x.yaml", "--debug")
     assert code == 2
     assert "Traceback" in err
     assert err.strip().split("\n")[-1].startswith("error ")

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ctta import AdaContrast
+from ctta import AdaContrast, ModelError
 from ctta.methods.adacontrast import contrast_loss, diversity_loss, random_queue, refined
 from ctta.testing.networks import make_batch, make_network
 from plain import identity_views
@@ -117,7 +117,7 @@ def test_statistics_follow_no_pass_that_fails():
     adapter = AdaContrast(make_network("image_bn"), preset="cifar10", queue=4)
     before = adapter.student.bn1.running_mean.clone()
     adapter.student.conv2.register_forward_pre_hook(lambda *_: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
+    with pytest.raises(ModelError, match="ZeroDivisionError"):
         adapter(make_batch("image_bn", 6, 0))
     assert torch.equal(adapter.student.bn1.running_mean, before)
     assert not adapter.student.bn1.training

@@ -137,7 +137,8 @@ def _fits(value: Any, annotation: Any) -> bool:
         entry = typing.get_args(annotation)[0]  # tuple[entry, ...]
         return isinstance(value, tuple) and all(_fits(one, entry) for one in value)
     if annotation is float:
-        largest = sys.float_info.max  # neither NaN nor infinity, nor a whole number that no float can hold
+        # Neither NaN nor infinity, nor a whole number that torch cannot hold.
+        largest = WHOLE_NUMBER if isinstance(value, int) else sys.float_info.max
         return isinstance(value, int | float) and not isinstance(value, bool) and -largest <= value <= largest
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= WHOLE_NUMBER
@@ -151,7 +152,7 @@ def _limit(value: Any, annotation: Any) -> str:
     kinds = (annotation, *typing.get_args(annotation))
     if str in kinds and isinstance(value, str):
         return f" A text has one line of 1 to {TEXT_LETTERS:,} letters."
-    if int in kinds and isinstance(value, int) and abs(value) > WHOLE_NUMBER:
+    if {int, float} & set(kinds) and isinstance(value, int) and abs(value) > WHOLE_NUMBER:
         return f" A whole number is at most {WHOLE_NUMBER}."
     return ""
 

@@ -23,9 +23,10 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
 
-from ctta.base.errors import StateError
+from ctta.base.errors import ConfigError, StateError
 from ctta.base.fileio import TEMPORARY, make_folder, writing
 from ctta.base.schema import parse_json
+from ctta.base.text import quoted
 
 try:
     import fcntl
@@ -54,6 +55,8 @@ class Holder:
 @contextmanager
 def locked(what: Path, *, file: bool = False, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of a folder, or of a file, there already or not; `patience`: seconds to wait for another holder."""
+    if file and not what.name:
+        raise ConfigError(f"{quoted(str(what))} is no name of a file. Give one to write to.")
     path = what.with_name(f".{what.name}.lock") if file else what / ".lock"
     deadline = time.monotonic() + patience
     make_folder(path.parent)

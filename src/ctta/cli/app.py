@@ -31,4 +31,5 @@ def debugging(debug: Annotated[bool, Option(DEBUG, help="Show tracebacks of erro
 def main() -> None:
     """Run a command."""
     sys.path.append(str(Path.cwd()))  # so that a factory is found in the folder where the command is typed
-    app(prog_name="ctta")
+    words = [word for word in sys.argv[1:] if word != DEBUG]
+    app([DEBUG, *words] if DEBUG in sys.argv else words, prog_name="ctta")

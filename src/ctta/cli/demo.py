@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Annotated
@@ -12,6 +11,7 @@ from typer import Option
 from ctta.base.lock import locked
 from ctta.cli import run
 from ctta.cli.options import AsJson, Out, Quiet, Set
+from ctta.records.run_folder import RunFolder
 
 EXAMPLES = "Examples:  ctta demo --out runs/demo    ctta demo --clouds"
 
@@ -29,6 +29,6 @@ def command(
     out = out or Path("runs") / name
     if fresh and (out / "run.json").exists():
         with locked(out):
-            shutil.rmtree(out)
+            RunFolder(out).remove()
     with as_file(files("ctta.assets").joinpath(f"{name}.yaml")) as path:
         run.command(path, out, change, quiet=quiet, as_json=as_json)

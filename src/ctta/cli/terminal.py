@@ -12,7 +12,7 @@ from rich import progress
 from rich.console import Console
 from rich.text import Text
 
-from ctta.base.text import harmless
+from ctta.base.text import harmless, one_line
 
 
 def say(*parts: str | tuple[str, str], error: bool = False, quiet: bool = False) -> None:
@@ -48,4 +48,4 @@ def interruptible(kept: Callable[[], str]) -> Iterator[None]:
 
 def typed() -> str:
     """Return the command as it was typed."""
-    return shlex.join(["ctta", *sys.argv[1:]])
+    return one_line(shlex.join(["ctta", *sys.argv[1:]]))

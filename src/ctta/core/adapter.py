@@ -296,6 +296,7 @@ class Adapter(MethodTools):
         """Without a named preset, the first batch decides: point clouds, small or large images."""
         if self.settings_by_shape and not self.prepared:
             self.change_settings(*self.settings_for(x.shape))
+            self._keep()
             shape = tuple(x.shape[1:])
             log.info("%s: settings of preset %r, by input %s: %s", self.name, self.preset, shape, self.config)
             self.review()
@@ -320,25 +321,37 @@ class Adapter(MethodTools):
                 with random.scoped():
                     yield x
         finally:
-            norms.discard_statistics(self)
-            self._current = None
-            self._lock.release()
+            try:
+                norms.discard_statistics(self)
+            finally:
+                self._current = None
+                self._lock.release()
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:
         """If the block fails or is interrupted, all state is as it was before."""
         settings, batches, prepared = (self.preset, self.config), self.batches, self.prepared
-        moments = [] if self.optimizer is None else optim.moments(self.optimizer)
-        frozen = {id(parameter) for parameter in self.source_model.parameters()}
-        changing = (tensor for tensor in (*self.parameters(), *self.buffers()) if id(tensor) not in frozen)
-        self._before.keep((*changing, *moments))
+        places = [(module._buffers, *place) for module in self.modules() for place in module._buffers.items()]
+        modes = norms.modes(self)
+        self._keep()
         try:
             yield
         except BaseException:
+            for buffers, name, buffer in places:  # a model may have put another one there
+                buffers[name] = buffer
             self._before.restore()
             self.batches, self.prepared = batches, prepared
             self.change_settings(*settings)
+            norms.restore_modes(modes)  # an interrupt may have come between two layers
             raise
+
+    def _keep(self) -> None:
+        """Remember the state as it is now."""
+        moments = [] if self.optimizer is None else optim.moments(self.optimizer)
+        frozen = {id(parameter) for parameter in self.source_model.parameters()}
+        changing = (tensor for tensor in (*self.parameters(), *self.buffers()) if id(tensor) not in frozen)
+        buffers = (buffer for network in (self.source_model, *self._networks) for buffer in network.buffers())
+        self._before.keep((*changing, *moments), uncounted=buffers)
 
     def _sound_step(self, x: Tensor) -> Step:
         """Adapt; nothing is kept of it if what was learned is not finite.

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import ConfigError, InputError, ModelError
+from ctta.base.text import failure
 from ctta.core.execution import Execution
 from ctta.core.networks import has_hooks, shared_weight_copy
 from ctta.core.parallel import run_parallel
@@ -60,15 +61,20 @@ class Forward:
         try:
             with self.execution.scope(x.device, grad=grad):
                 logits = network(given)
-        except torch.OutOfMemoryError:
+        except (torch.OutOfMemoryError, MemoryError):
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        except (Exception, SystemExit) as error:  # a model is anybody's code
             raise self._explained(error, network, x, last) from error
         if not isinstance(logits, Tensor) or logits.dim() != 2 or len(logits) != len(x):
             shape = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
             raise ModelError(
                 f"The model must map {tuple(x.shape)} to logits of shape ({len(x)}, classes). It gave {shape}. Wrap it "
                 "so that forward returns only the logits."
+            )
+        if logits.layout != torch.strided or logits.device != x.device or logits.is_complex():
+            raise ModelError(
+                f"The model must give real, dense logits on {x.device}. It gave {logits.dtype}, {logits.layout} on "
+                f"{logits.device}."
             )
         if logits.shape[1] != self.classes:
             raise ModelError(
@@ -77,7 +83,7 @@ class Forward:
             )
         return logits.to(x.dtype)
 
-    def _explained(self, error: Exception, network: nn.Module, x: Tensor, last: bool) -> Exception:
+    def _explained(self, error: BaseException, network: nn.Module, x: Tensor, last: bool) -> Exception:
         if self.execution.compile and type(error).__module__.startswith(("torch._inductor", "torch._dynamo")):
             return ConfigError(
                 f"compile=True, and torch.compile failed: {error}. It needs a compiler, g++ on a CPU or Triton on a "
@@ -92,7 +98,8 @@ class Forward:
             " The network is in channels-last layout; if its code calls view() behind a convolution, use reshape() "
             "there, or set channels_last to false (execution: {channels_last: false} in an experiment)."
         )
-        words = f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {error}"
+        said = str(error) if isinstance(error, RuntimeError | ValueError | TypeError) else failure(error)
+        words = f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {said}"
         return ModelError(words + (layout if last else ""))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -50,7 +49,12 @@ def differentiate(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
             "requires_grad_(False) on the adapter."
         )
     optimizer.zero_grad(set_to_none=True)  # an interrupted batch may have left some
-    loss.backward()  # type: ignore[no-untyped-call]
+    try:
+        loss.backward()  # type: ignore[no-untyped-call]
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        raise ModelError(f"The gradient of the model cannot be computed: {error}") from error
     gradients = [parameter.grad for parameter in trained_parameters(optimizer) if parameter.grad is not None]
     return loss.detach().isfinite() & torch.nn.utils.get_total_norm(gradients).isfinite()
 
@@ -59,10 +63,10 @@ def descend(optimizer: torch.optim.Optimizer, left_out: Tensor) -> None:
     """Take the step with the gradients that are there, unless `left_out`, 0-d, is set."""
     # The fused kernels read this flag on the device and leave weights and moments as they are if it is set.
     optimizer.found_inf = left_out.to(torch.float32)  # type: ignore[attr-defined]
+    # They do not count their changes as other operations do. Counted first, no change is missed by an interrupt.
+    torch.autograd.graph.increment_version([*trained_parameters(optimizer), *moments(optimizer)])
     optimizer.step()
     optimizer.zero_grad(set_to_none=True)
-    # They do not count their changes as other operations do.
-    torch.autograd.graph.increment_version([*trained_parameters(optimizer), *moments(optimizer)])
 
 
 def moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
@@ -93,8 +97,10 @@ def problem_of_tensor(value: Any, own: Tensor) -> str:
         return "is not a dense tensor"
     if value.shape != own.shape or value.is_floating_point() != own.is_floating_point():
         return f"is {value.dtype} {tuple(value.shape)} instead of {own.dtype} {tuple(own.shape)}"
+    if value.is_meta or value.is_quantized or value.is_complex() or type(value) not in (Tensor, nn.Parameter):
+        return "is not a plain tensor with values"
     # A model may hold infinities on purpose, as attention masks do.
-    lost = own.isfinite() & ~value.to(own.device).isfinite()
+    lost = own.isfinite() & ~value.to(own.device, own.dtype).isfinite()
     return "has values that are not finite" if lost.any() else ""
 
 
@@ -118,12 +124,13 @@ def problem_of_state(optimizer: torch.optim.Optimizer, saved: Any) -> str:
     return ""
 
 
+@torch.no_grad()
 def load_state(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> None:
     """Take the moments of a checked state; the optimiser's settings stay those of the configuration."""
-    # Copied, as weights are: the optimiser would go on with the tensors of the adapter that gave its state.
-    moments = copy.deepcopy(saved["state"])
-    optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
-    align_moments(optimizer)
+    # Copied, as weights are: the tensors of a state may belong to another adapter, or share memory.
+    for number, parameter in enumerate(trained_parameters(optimizer)):
+        for name, value in optimizer.state[parameter].items():
+            value.copy_(saved["state"][number][name])
 
 
 def align_moments(optimizer: torch.optim.Optimizer) -> None:

@@ -6,17 +6,31 @@ import copy
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
 from ctta.base.config import Config
-from ctta.base.errors import ConfigError, StateError
+from ctta.base.errors import ConfigError, CttaError, StateError
+from ctta.base.fileio import some
+from ctta.base.text import failure, quoted
 from ctta.core import optim
 from ctta.core.undo import Before
 
 SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches": int, "prepared": bool}
+
+
+@contextmanager
+def _checking() -> Iterator[None]:
+    """What cannot even be looked at, such as a tensor without values, is refused as damaged."""
+    try:
+        yield
+    except CttaError:
+        raise
+    except Exception as error:
+        raise StateError(f"This state is damaged, and nothing was loaded ({failure(error)}).") from error
 
 
 class AdapterState(nn.Module, ABC):
@@ -57,10 +71,16 @@ class AdapterState(nn.Module, ABC):
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
         if assign:
             raise StateError("assign=True would leave the optimiser with the old weights. Load without it.")
-        saved = state_dict.get("_extra_state")
+        with _checking():
+            self._check_origin(state_dict, strict)
+        return super().load_state_dict(state_dict, strict=strict)
+
+    def _check_origin(self, state_dict: Mapping[str, Any], strict: bool) -> None:
+        """Refuse the state of another method or another model."""
+        saved = state_dict.get("_extra_state") if isinstance(state_dict, Mapping) else None
         method = saved.get("method") if isinstance(saved, Mapping) else None
-        if method != self.name:
-            made_by = "something that is not an adapter" if method is None else f"method {method!r}"
+        if not isinstance(method, str) or method != self.name:
+            made_by = f"method {quoted(method)}" if isinstance(method, str) else "something that is not an adapter"
             raise StateError(f"This state was saved by {made_by}; it cannot go on in {self.name!r}.")
         ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
         theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
@@ -72,22 +92,28 @@ class AdapterState(nn.Module, ABC):
                     f"boundaries={'detected' if there else 'known'!r} to go on."
                 )
             unlike = sorted(name for name in ours.keys() | theirs.keys() if ours.get(name) != theirs.get(name))
-            raise StateError(f"This state was saved from another model. Of {len(ours)} entries these differ: {unlike}.")
-        return super().load_state_dict(state_dict, strict=strict)
+            differ = some(list(map(quoted, unlike)))
+            raise StateError(f"This state was saved from another model. Of {len(ours)} entries these differ: {differ}.")
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         """Check the whole state before the first change; then take its settings, and its tensors."""
         saved = state_dict.get(f"{prefix}_extra_state")
         if saved is not None:
-            for name, kind in SAVED.items():
-                if not isinstance(saved, Mapping) or not isinstance(saved.get(name), kind):
-                    raise StateError(f"This state is damaged: its {name!r} is missing or of another kind.")
-            target = self._with_settings(saved["preset"], saved["config"])
-            found = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
-            if problem := target._problem(found, saved):
-                raise StateError(f"This state is damaged, and nothing was loaded: {problem}.")
+            with _checking():
+                target = self._fitting(state_dict, prefix, saved)
             self.change_settings(target.preset, target.config)
         super()._load_from_state_dict(state_dict, prefix, *args)
+
+    def _fitting(self, state_dict: Mapping[str, Any], prefix: str, saved: Any) -> Self:
+        """This adapter, or a copy of it with the settings of the state, if all of the state can be loaded into it."""
+        for name, kind in SAVED.items():
+            if not isinstance(saved, Mapping) or not isinstance(saved.get(name), kind):
+                raise StateError(f"This state is damaged: its {name!r} is missing or of another kind.")
+        target = self._with_settings(saved["preset"], saved["config"])
+        found = {name.removeprefix(prefix): value for name, value in state_dict.items() if name.startswith(prefix)}
+        if problem := target._problem(found, saved):
+            raise StateError(f"This state is damaged, and nothing was loaded: {problem}.")
+        return target
 
     def _with_settings(self, preset: str, config: Mapping[str, Any]) -> Self:
         """This adapter, or a copy of it with the settings of a state; refused if others were asked for."""
@@ -95,9 +121,9 @@ class AdapterState(nn.Module, ABC):
         if config == own:
             return self
         if not self.settings_by_shape:
-            changed = [f"{key}={value!r}" for key, value in config.items() if own.get(key) != value]
+            changed = [f"{key}={quoted(value)}" for key, value in config.items() if own.get(key) != value]
             raise StateError(
-                f"This state was saved with other settings. Make the adapter with {', '.join(changed)} to go on."
+                f"This state was saved with other settings. Make the adapter with {some(changed)} to go on."
             )
         try:
             made = self.config_type.make(config)

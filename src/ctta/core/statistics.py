@@ -108,6 +108,21 @@ def use_statistics(module: nn.Module, kind: Statistics) -> None:
         layer.track_running_stats = not native
 
 
+def modes(module: nn.Module) -> list[tuple[Any, str, Any]]:
+    """Everything besides statistics that decides how layers normalise: objects, names of attributes, values."""
+    found: list[tuple[Any, str, Any]] = []
+    for layer in _batch_norms(module):
+        found += [(layer, name, getattr(layer, name)) for name in ("training", "track_running_stats")]
+        found += [(hook, "kind", hook.kind)] if (hook := _hook(layer)) else []
+    return found
+
+
+def restore_modes(found: list[tuple[Any, str, Any]]) -> None:
+    """Set them as `modes` found them."""
+    for owner, name, value in found:
+        setattr(owner, name, value)
+
+
 @contextmanager
 def source_statistics(module: nn.Module, kind: Statistics) -> Iterator[None]:
     """Normalise with the source's statistics inside the block, with `kind` after it."""
@@ -154,6 +169,8 @@ def training_statistics(module: nn.Module) -> Iterator[None]:
     Synchronised layers keep their own. The backward pass belongs inside too.
     """
     followers = [layer for layer in _batch_norms(module) if not isinstance(layer, nn.SyncBatchNorm)]
+    for layer in followers:
+        torch.autograd.graph.increment_version(_source(layer))  # the layer does not count its changes
     try:
         for layer in followers:
             layer.training = True
@@ -161,7 +178,6 @@ def training_statistics(module: nn.Module) -> Iterator[None]:
     finally:
         for layer in followers:
             layer.training = False
-            torch.autograd.graph.increment_version(_source(layer))  # the layer does not count these changes
 
 
 def is_auto(module: nn.Module) -> bool:
@@ -193,7 +209,7 @@ def grouped_statistics(module: nn.Module, groups: int) -> Iterator[None]:
         yield
     finally:
         for layer in norms:
-            del layer.forward
+            vars(layer).pop("forward", None)
 
 
 def _normalize_groups(normalize: Callable[[Tensor], Tensor], groups: int, x: Tensor) -> Tensor:

@@ -17,10 +17,15 @@ class Kept:
     value: Tensor
     version: int
     shared: bool = False  # whether the value belongs to somebody else
+    counted: bool = True  # whether every change is counted
 
     @property
     def changed(self) -> bool:
         return self.tensor._version != self.version
+
+    @property
+    def suspect(self) -> bool:
+        return self.changed or not self.counted
 
 
 class Before:
@@ -38,14 +43,15 @@ class Before:
             self._kept[id(tensor)] = Kept(tensor, value, tensor._version, shared=True)
 
     @torch.no_grad()
-    def keep(self, tensors: Iterable[Tensor]) -> None:
-        """Keep the values that these tensors have now."""
+    def keep(self, tensors: Iterable[Tensor], uncounted: Iterable[Tensor] = ()) -> None:
+        """Keep the values that these tensors have now; `uncounted`: those of them that a model may change by .data."""
+        unsure = {id(tensor) for tensor in uncounted}
         kept, stale = {}, []
         for tensor in tensors:
             entry = self._kept.get(id(tensor))
             if entry is None or (entry.changed and entry.shared):
-                entry = Kept(tensor, tensor.detach().clone(), tensor._version)
-            elif entry.changed:
+                entry = Kept(tensor, tensor.detach().clone(), tensor._version, counted=id(tensor) not in unsure)
+            elif entry.suspect:
                 stale.append(entry)
             kept[id(tensor)] = entry
         if stale:
@@ -71,7 +77,7 @@ class Before:
     def restore(self) -> None:
         """Give all tensors the values that were kept."""
         for entry in self._kept.values():
-            if entry.changed:
+            if entry.suspect:
                 entry.tensor.copy_(entry.value)
                 entry.version = entry.tensor._version
 

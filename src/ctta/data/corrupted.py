@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from ctta.base.errors import InputError
-from ctta.base.fileio import reading
+from ctta.base.fileio import make_folder, reading
 from ctta.data.corruptions import corrupt
 from ctta.data.corruptions.constants import preset_for
 from ctta.data.dataset import CLEAN, Data
@@ -70,7 +70,7 @@ def _cached(path: Path, make: Callable[[Rows], Samples], count: int, rows: Rows)
     """Read these rows from the file with the whole domain; write it if it does not exist."""
     with FILLING:
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True)
+            make_folder(path.parent)
             temporary = path.with_suffix(f".{os.getpid()}.part")
             sample = make(np.arange(1))
             made = np.lib.format.open_memmap(temporary, "w+", sample.dtype, (count, *sample.shape[1:]))

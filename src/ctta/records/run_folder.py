@@ -244,6 +244,13 @@ class RunFolder:
             raise StateError(f"{path} is damaged: its stream has no domains. {HEAD_REMEDY}")
         return run
 
+    def remove(self) -> None:
+        """Remove the run; what else is in the folder stays."""
+        for cell in self.run().cells:
+            for path in (self.done_path, self.records_path, self.samples_path, self.checkpoint_path):
+                path(cell.cell).unlink(missing_ok=True)
+        (self.path / "run.json").unlink()
+
     def begun(self) -> bool:
         """Whether there is a head, or what only a run with a head can have left behind."""
         return any(True for name in ("run.json", "*.done.json", "*.jsonl") for _ in self.path.glob(name))

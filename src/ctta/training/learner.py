@@ -28,11 +28,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import ctta
-from ctta.base.errors import ConfigError, InputError, ModelError, StateError
+from ctta.base.errors import ConfigError, CttaError, InputError, ModelError, StateError
 from ctta.base.fileio import sealed, unsealed, write_atomically, writing
 from ctta.base.lock import locked
 from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
+from ctta.base.text import failure
 from ctta.core.networks import Normalized, class_count
 from ctta.core.teacher import calibrate_gate
 from ctta.data.datasets import DATASETS, open_stream
@@ -249,9 +250,14 @@ class Learner:
     def _regularized(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits, and the penalty that the network adds to the loss."""
         regularized: Any = getattr(self.model, "regularized", None)
-        if regularized is None:
-            return self.network(x), x.new_zeros(())
-        logits, penalty = regularized(self.network.normalize(x) if isinstance(self.network, Normalized) else x)
+        try:
+            if regularized is None:
+                return self.network(x), x.new_zeros(())
+            logits, penalty = regularized(self.network.normalize(x) if isinstance(self.network, Normalized) else x)
+        except (CttaError, MemoryError, torch.OutOfMemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # a model is anybody's code
+            raise ModelError(f"The model failed on a batch of shape {tuple(x.shape)}: {failure(error)}") from error
         return logits, penalty
 
     def _end(self, epoch: int, seconds: float) -> Epoch:

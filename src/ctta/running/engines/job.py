@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from ctta.base.errors import CttaError
+from ctta.base.text import failure
 from ctta.experiments.experiment import Experiment
 from ctta.records.run_folder import Cell, RunFolder
 from ctta.running.method_run import run_method
@@ -76,7 +77,8 @@ def run_jobs(jobs: Iterable[Job], checkpoint_seconds: float, claimed: ClaimedRun
         except CttaError as error:
             yield Event(job, over=True, error=str(error))
         except Exception as error:  # models are anybody's code, so it also says where
-            yield Event(job, over=True, error="".join(traceback.format_exception(error)).strip())
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            yield Event(job, over=True, error=f"{failure(error)} ({place.filename}, line {place.lineno})")
         else:
             yield Event(job, job.batches, over=True)
 
