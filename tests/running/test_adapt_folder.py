@@ -82,7 +82,8 @@ def test_predictions_by_hand(tmp_path, model, photos):
     assert {row["selected"] for row in found} == {row["error"] for row in found} == {""}
     assert [row["batch"] for row in found] == list("0000111222"), "batches of nearly equal size"
     assert (summary.predicted, summary.skipped, summary.changed) == (10, 0, 0)
-    assert summary.along(2) == pytest.approx([SURE, SURE])
+    assert summary.along(summary.confidence, 2) == f"{SURE:.2f} ({SURE:.2f} → {SURE:.2f})"
+    assert summary.verdict() == ["Guard: no sign of harm."]
 
 
 def test_a_method_that_selects_reports_what(tmp_path, model, photos):
@@ -140,7 +141,7 @@ def test_the_run_folder_knows_no_errors(tmp_path, model, photos):
     assert folder.samples("source-s0").label.tolist() == [-1] * 5
     run = folder.run()
     assert (run.command, run.stream["images"]) == ("ctta adapt", 10)
-    assert run.notes == ("0.0 % of the predictions differ from the unadapted model's.",)
+    assert run.notes == ("0.0 % of the predictions differ from the unadapted model's.", "Guard: no sign of harm.")
     assert not list(folder.path.rglob("*.pt"))
 
 
@@ -154,7 +155,7 @@ def test_batches_of_which_nothing_can_be_read_are_left_out(tmp_path, model, phot
     assert [summary.done for summary in steps] == [3, 8, 10]
     assert [record.step for record in RunFolder(tmp_path / "run").records("source-s0")] == [0, 2]
     assert RunFolder(tmp_path / "run").samples("source-s0") is None, "the last batch of the domain cannot be read"
-    assert RunFolder(tmp_path / "run").run().notes[1] == "5 of 10 samples could not be read."
+    assert RunFolder(tmp_path / "run").run().notes[-1] == "5 of 10 samples could not be read."
 
 
 @pytest.mark.parametrize("form", ["folder", "npy", "npz"])

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from ctta.base.errors import CttaError
 from ctta.base.text import failure, quoted
 from ctta.core.execution import Execution
+from ctta.core.settings import PAPER
 from ctta.core.teacher import MeanTeacher
 from ctta.data.dataset import Data
 from ctta.data.datasets import DATASETS, open_stream
@@ -164,9 +165,8 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
 def _views(execution: Execution, model: nn.Module, x: Tensor) -> Iterator[Finding]:
     """Check that augmented views in chunks and in parallel give the predictions of one view at a time."""
     try:
-        one, fast = (
-            TestAug(model, views=TRIED, execution=way)(x) for way in (Execution(), execution.replace(precision="full"))
-        )
+        ways = (Execution(), execution.replace(precision="full"))
+        one, fast = (TestAug(model, preset=PAPER, views=TRIED, execution=way)(x) for way in ways)
     except CttaError:
         return  # reported with the methods
     if not torch.allclose(fast, one, rtol=1e-3, atol=1e-3 * float(one.abs().max())):
