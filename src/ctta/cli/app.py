@@ -1,6 +1,6 @@
 """The verbs of `ctta`.
 
-Exit codes: 0 done, 1 some runs failed, 2 something has to be fixed first, 3 something unexpected, 130 interrupted.
+Exit codes: 0 done, 1 some runs failed, 2 something has to be fixed first, 4 something unexpected, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -11,7 +11,6 @@ from typer import Option
 from ctta.base.lock import locked
 from ctta.cli import run
 from ctta.cli.options import AsJson, Out, Quiet, Set
-from ctta.records.run_folder import RunFolder
 
 EXAMPLES = "Examples:  ctta demo --out runs/demo    ctta demo --clouds"
 
@@ -28,6 +27,8 @@ def command(
     name = "demo_clouds" if clouds else "demo"
     out = out or Path("runs") / name
     if fresh and (out / "run.json").exists():
+        from ctta.records.run_folder import RunFolder
+
         with locked(out):
             RunFolder(out).remove()
     with as_file(files("ctta.assets").joinpath(f"{name}.yaml")) as path:

@@ -20,7 +20,7 @@ from ctta.base.errors import CttaError
 from ctta.base.text import failure, harmless, message
 from ctta.cli.terminal import say
 
-FIX, UNEXPECTED, INTERRUPTED = 2, 3, 130  # exit codes
+FIX, UNEXPECTED, INTERRUPTED = 2, 4, 130  # exit codes
 DEBUG = "--debug"
 DAMAGED = (EOFError, UnicodeError, zlib.error, struct.error, pickle.UnpicklingError, zipfile.BadZipFile)
 REMEDIES = {
