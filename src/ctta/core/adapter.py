@@ -11,8 +11,6 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -20,37 +18,22 @@ from torch import Tensor, nn
 
 from ctta.base.config import Config
 from ctta.base.errors import ConfigError, InputError, ModelError, StateError
-from ctta.base.randomness import Randomness
 from ctta.core import networks, optim, settings
 from ctta.core import statistics as norms
 from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
 from ctta.core.forward import Forward
-from ctta.core.inputs import check_form, check_logits, check_values, own_copy, value_range
+from ctta.core.inputs import check_logits, own_copy
+from ctta.core.processing import Processing
+from ctta.core.processing import Step as Step
 from ctta.core.settings import AUTO, PAPER, Normalization, Presets, Traits
-from ctta.core.shares import likeness, probes
-from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import Before, all_finite
 from ctta.core.views import Views
 
 log = logging.getLogger("ctta")
 
-FEW = 16  # samples, below which batch statistics say little about a domain
 
-
-@dataclass(frozen=True)
-class Step:
-    """What one batch gave: the prediction, and what there is to know about it.
-
-    `info` and `samples` stay on the device; they are read only if somebody asks for them.
-    """
-
-    logits: Tensor  # (N, C), detached
-    info: Mapping[str, Tensor] = field(default_factory=dict)  # 0-d: loss, confidence, threshold, selected, views ...
-    samples: Mapping[str, Tensor] = field(default_factory=dict)  # (N,): confidence, selected ...
-
-
-class Adapter(MethodTools):
+class Adapter(Processing):
     """Wraps a classifier: `logits = adapter(x)` predicts, then adapts.
 
     Everything that changes over the stream lives in a submodule, a buffer or `self.optimizer`.
@@ -109,7 +92,7 @@ class Adapter(MethodTools):
         self.settings_by_shape = config is None and (preset is None or preset in self.variants)
         self._lock = threading.Lock()
         self._warned: set[str] = set()
-        self._current: CurrentBatch | None = None
+        self._current = None
         chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)
         with torch.inference_mode(False):
             self.source_model = own_copy(model)
@@ -302,140 +285,6 @@ class Adapter(MethodTools):
             self.review()
 
     # The inner workings.
-
-    @contextmanager
-    def _scope(self, x: Tensor) -> Iterator[Tensor]:
-        """Process one batch: exclusive, of the right form, with autograd on and randomness of its own."""
-        if not self._lock.acquire(blocking=False):
-            raise StateError(
-                "This adapter is in the middle of a batch. One adapter serves one thread: make one for each thread, "
-                "or hold a lock around the call."
-            )
-        try:
-            with torch.inference_mode(False), torch.enable_grad():
-                check_form(x, *self.placement)
-                self._view_maker(x)  # refuses what it has no augmented views for
-                x = x.clone() if x.is_inference() else x.detach()
-                random = Randomness(self.seed, self.batches, x.device)
-                self._current = CurrentBatch(random, torch.ones_like(self.skipped, dtype=torch.bool))
-                with random.scoped():
-                    yield x
-        finally:
-            try:
-                norms.discard_statistics(self)
-            finally:
-                self._current = None
-                self._lock.release()
-
-    @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """If the block fails or is interrupted, all state is as it was before."""
-        settings, batches, prepared = (self.preset, self.config), self.batches, self.prepared
-        places = [(module._buffers, *place) for module in self.modules() for place in module._buffers.items()]
-        modes = norms.modes(self)
-        self._keep()
-        try:
-            yield
-        except BaseException:
-            for buffers, name, buffer in places:  # a model may have put another one there
-                buffers[name] = buffer
-            self._before.restore()
-            self.batches, self.prepared = batches, prepared
-            self.change_settings(*settings)
-            norms.restore_modes(modes)  # an interrupt may have come between two layers
-            raise
-
-    def _keep(self) -> None:
-        """Remember the state as it is now."""
-        moments = [] if self.optimizer is None else optim.moments(self.optimizer)
-        frozen = {id(parameter) for parameter in self.source_model.parameters()}
-        changing = (tensor for tensor in (*self.parameters(), *self.buffers()) if id(tensor) not in frozen)
-        buffers = (buffer for network in (self.source_model, *self._networks) for buffer in network.buffers())
-        self._before.keep((*changing, *moments), uncounted=buffers)
-
-    def _sound_step(self, x: Tensor) -> Step:
-        """Adapt; nothing is kept of it if what was learned is not finite.
-
-        If the weights that were learned before give no finite answer, the batch is taken again from the source's.
-        """
-        step, answers, state = self._attempt(x)
-        if not answers and self._source_logits(x).isfinite().all():
-            log.warning(
-                "%s: the adapted weights give answers that are not finite at batch %d, and the source's do not. "
-                "Weights, statistics and optimiser went back to the source's. If this happens again, lower lr.",
-                self.name,
-                self.batches,
-            )
-            self._before.restore()
-            self.restore_source()
-            self._batch.restored = True
-            self._read(x, self.observe(x))
-            step, answers, state = self._attempt(x)
-        if not answers:
-            check_logits(step.logits)
-        if not state:
-            log.warning(
-                "%s: the loss, its gradients or the new weights of batch %d are not finite. Nothing of it was kept.",
-                self.name,
-                self.batches,
-            )
-            self._before.restore()
-            self._batch.skipped = True
-        return step
-
-    def _attempt(self, x: Tensor) -> tuple[Step, bool, bool]:
-        """The method's step, whether its answers are finite, and whether all that it learned is."""
-        step = self.adapt(x)
-        norms.commit_statistics(self)
-        learned = torch.stack([self._batch.finite, *all_finite(self._before.changed())]).all()
-        label = step.logits.argmax(1)
-        answers, state, one = torch.stack([step.logits.isfinite().all(), learned, (label == label[0]).all()]).tolist()
-        self._advise(len(x), one)
-        return step, answers, state
-
-    def _advise(self, n: int, one_class: bool) -> None:
-        """Warn, once each, of batches for which batch statistics are wrong."""
-        if not norms.uses_batch(self.network):
-            return
-        if n < FEW and "few" not in self._warned:
-            self._warned.add("few")
-            log.warning(
-                "%s: batches of %d are too small for batch statistics. Give %d samples or more, or use "
-                'statistics="auto", which is the default without a preset.',
-                self.name,
-                n,
-                FEW,
-            )
-        if n > 1 and one_class and "one class" not in self._warned:
-            self._warned.add("one class")
-            log.warning(
-                "%s: all %d samples of batch %d are predicted as one class. If classes come one after the other, batch "
-                'statistics do harm: use statistics="auto". If not, look at the data, or lower lr.',
-                self.name,
-                n,
-                self.batches,
-            )
-
-    def _source_logits(self, x: Tensor) -> Tensor:
-        with norms.source_statistics(self.source_model, self.statistics):
-            return self.run(self.source_model, x)
-
-    def _read(self, x: Tensor, seen: Mapping[str, Tensor] | None = None, drift: Inspection | None = None) -> bool:
-        """Read on the host, in one synchronisation, whether the batch is valid, what was observed, and boundaries."""
-        seen = seen or {}
-        numbers = {name: value for name, value in seen.items() if value.dim() == 0}
-        wanted = [*torch.aminmax(x), *([] if drift is None else [drift.boundary]), *numbers.values()]
-        low, high, *rest = torch.stack([value.detach().to(torch.float32) for value in wanted]).tolist()
-        check_values(low, high, value_range(x) if self.inputs == "auto" else None, self._view_maker(x))
-        boundary = drift is not None and bool(rest.pop(0))
-        self._batch.observed = {**seen, **dict(zip(numbers, rest, strict=True))}
-        return boundary
-
-    def _compare(self, x: Tensor) -> None:
-        """For auto statistics: how much alike the images of the batch are, by the source model's predictions."""
-        if norms.is_auto(self.source_model):
-            for part in probes(x):
-                norms.expect_likeness(self, likeness(self.run(self.source_model, part)))
 
     def _checked(self, source: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Each batch of source data, checked, in a scope of its own."""
