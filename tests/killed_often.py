@@ -13,7 +13,7 @@ import traceback
 from types import FrameType
 from typing import Any
 
-import torch._dynamo  # which an optimiser imports
+import torch._dynamo  # noqa: F401  which an optimiser imports
 
 import ctta.report.reports
 import ctta.report.trackers

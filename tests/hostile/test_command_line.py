@@ -315,6 +315,18 @@ def test_places_to_write_to_that_cannot_be(attempt, tmp_path, monkeypatch):
         attempt("misuse of the command line")
 
 
+def test_a_size_of_point_clouds_is_refused(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    np.save("x.npy", np.zeros((4, 32, 3), np.float32))
+    np.save("folder/x.npy", np.zeros((32, 3), np.float32))
+    for place in ("x.npy", "folder"):
+        made = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["adapt", "embedded_clouds", place, "--size", "32", "-q"])
+        assert made.exit_code == 2, made.output
+        assert "holds point clouds, which have no size in pixels. Remove --size." in made.output
+        attempt("misuse of the command line")
+
+
 def test_a_fresh_demo_removes_nothing_but_the_run(attempt, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.txt").write_text("mine")
