@@ -46,7 +46,7 @@ def test_chunks_are_even():
     assert Execution(views_per_pass=10, parallel_passes=2).arrange(x, 32) == (8, 2), "not ten, ten, ten and two"
     assert Execution(views_per_pass=10, parallel_passes=2).arrange(x, 1) == (1, 1)
     assert Execution(views_per_pass=3).arrange(x, 7) == (3, 1)
-    assert Execution(compile=True, parallel_passes=2, views_per_pass=4).arrange(x, 32) == (1, 1)
+    assert Execution(compile=True, parallel_passes="auto", views_per_pass="auto").arrange(x, 32) == (1, 1)
 
 
 def test_former_words_are_named():

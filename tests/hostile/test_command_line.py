@@ -9,15 +9,21 @@ import signal
 import struct
 import sys
 import zlib
+from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 from typer.testing import CliRunner
 
-from command_line import PATIENCE, ctta, start
+import held
+from command_line import PATIENCE, ctta, start, wait_for
 from ctta.base.errors import ConfigError
+from ctta.base.lock import locked
 from ctta.cli.app import app
 from ctta.models import from_factory
+from ctta.records.run_folder import RunFolder
 from sentences import must_be_a_sentence, said
 
 FACTORIES = {
@@ -213,6 +219,87 @@ def test_a_model_that_fails_ends_in_a_sentence_and_in_no_complete_run(name, atte
     assert not (tmp_path / "w.safetensors").exists()
 
 
+def test_a_model_that_answers_nan_from_a_later_batch_on(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    body = "return self.inner(x) * (float('nan') if x.std() < 0.15 else 1)"  # as that of the second domain is
+    (tmp_path / "m.py").write_text(MODEL.format(body=body))
+    data = {"domains": ["gaussian_noise", "contrast"], "images": 20, "batch": 4}
+    spec = {"data": data, "model": {"name": None, "factory": "m.py:M"}, "methods": ["source", "tent"]}
+    (tmp_path / "x.yaml").write_text(json.dumps(spec))
+    for _ in range(2):  # once more, from where it was
+        made = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["run", "x.yaml", "-q", "-o", "out"])
+        assert made.exit_code == 1, made.output
+        assert made.output.count("The model answers NaN or infinity for 4 of 4 samples") == 2
+        assert "2 runs failed" in made.output
+        assert "Traceback" not in made.output
+        assert not list(tmp_path.rglob("*.done.json"))
+        for name in ("source", "tent"):
+            records = list(RunFolder(tmp_path / "out").records(f"{name}-s0"))
+            assert [record.domain for record in records] == ["gaussian_noise"] * 5
+            assert not any(record.not_finite() for record in records)
+        attempt("models that fail in a command")
+
+
+@pytest.mark.parametrize("word", ["adapt", "adapt --report", "train", "corrupt", "demo --fresh"])
+def test_a_place_that_another_process_writes_to(word, attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.savez("x.npz", images=np.zeros((4, 32, 32, 3), np.uint8), labels=np.arange(4))
+    model = {"name": None, "factory": "tiny:network"}
+    arrays = {"data": {"dataset": "arrays", "path": "x.npz", "domains": "clean"}, "model": model}
+    (tmp_path / "t.yaml").write_text(json.dumps(arrays | {"train": {"epochs": 1}}))
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "run.json").write_text("{}")
+    words, place = {
+        "adapt": (["adapt", "tiny:network", "x.npz", "-q", "-o", "x.csv", "--force"], "x.csv"),
+        "adapt --report": (["adapt", "tiny:network", "x.npz", "-q", "--report", "out", "--force"], "out"),
+        "train": (["train", "t.yaml", "-q", "-o", "w.safetensors"], "w.safetensors"),
+        "corrupt": (["corrupt", "x.npz", "out", "--corruption", "fog", "--severity", "1", "-q"], "out/.progress"),
+        "demo --fresh": (["demo", "--fresh", "-o", "out", "-q"], "out"),
+    }[word]
+    with locked(Path(place), file=place.startswith(("x", "w"))):
+        before = sorted(tmp_path.rglob("*"))
+        made = CliRunner(env={"COLUMNS": "300"}).invoke(app, words)
+        assert made.exit_code == 2, made.output
+        assert f"{place} is locked by process {os.getpid()} on" in made.output
+        assert sorted(tmp_path.rglob("*")) == before
+    attempt("two processes in one folder")
+
+
+def as_folder(path):
+    path.unlink(missing_ok=True)
+    path.mkdir()
+
+
+OUTPUTS = {
+    "cut": lambda path: path.write_bytes(path.read_bytes()[:9]),
+    "empty": lambda path: path.write_bytes(b""),
+    "garbage": lambda path: path.write_bytes(bytes(range(256))),
+    "a folder": as_folder,
+}
+
+
+@pytest.mark.parametrize("name", ["x.csv", "out/run.json", "out/tent-s0.jsonl", "out/tent-s0.done.json"])
+@pytest.mark.parametrize("damage", OUTPUTS)
+def test_damaged_predictions_are_overwritten_by_force_only(name, damage, attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((4, 32, 32, 3), np.uint8))
+    words = ["adapt", "tiny:network", "x.npy", "-q", "-o", "x.csv", "--report", "out", "--method", "tent"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    whole = (tmp_path / "x.csv").read_bytes()
+    OUTPUTS[damage](tmp_path / name)
+    made = CliRunner(env={"COLUMNS": "300"}).invoke(app, words)
+    assert made.exit_code == 2
+    assert "would be overwritten. Use --force, or give another name." in made.output
+    made = CliRunner(env={"COLUMNS": "300"}).invoke(app, [*words, "--force"])
+    if damage == "a folder":
+        assert made.exit_code == 2, made.output
+        assert f"{name} cannot be written: Is a directory" in made.output
+    else:
+        assert made.exit_code == 0, made.output
+        assert (tmp_path / "x.csv").read_bytes() == whole
+    attempt("damaged predictions")
+
+
 def test_places_to_write_to_that_cannot_be(attempt, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("x.npy", np.zeros((4, 32, 32, 3), np.uint8))
@@ -225,6 +312,18 @@ def test_places_to_write_to_that_cannot_be(attempt, tmp_path, monkeypatch):
         made = CliRunner(env={"COLUMNS": "300"}).invoke(app, words)
         assert made.exit_code in (1, 2), made.output
         assert sentence in made.output
+        attempt("misuse of the command line")
+
+
+def test_a_size_of_point_clouds_is_refused(attempt, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "folder").mkdir()
+    np.save("x.npy", np.zeros((4, 32, 3), np.float32))
+    np.save("folder/x.npy", np.zeros((32, 3), np.float32))
+    for place in ("x.npy", "folder"):
+        made = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["adapt", "embedded_clouds", place, "--size", "32", "-q"])
+        assert made.exit_code == 2, made.output
+        assert "holds point clouds, which have no size in pixels. Remove --size." in made.output
         attempt("misuse of the command line")
 
 
@@ -340,3 +439,82 @@ def test_ctrl_c_before_anything_was_done(tmp_path, attempt):
     assert "Aborted" not in err
     assert "Traceback" not in err
     attempt("errors that nobody expected")
+
+
+def test_ctrl_c_keeps_the_predictions_that_were_made(tmp_path, attempt, monkeypatch):
+    np.save(tmp_path / "x.npy", np.zeros((8, 32, 32, 3), np.uint8))
+    monkeypatch.setenv(held.FOLDER, str(tmp_path / "out"))
+    out = tmp_path / "x.csv"
+    words = ("adapt", "held:network", tmp_path / "x.npy", "-o", out, "--report", tmp_path / "out", "--method", "tent")
+    process = start(*words, "--batch", "2", "-q")
+    wait_for(tmp_path / "out" / "held", process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert f"{out} holds the first 0 of 8 samples." in " ".join(err.split())
+    assert "Traceback" not in err
+    assert len((tmp_path / "out" / "tent-s0.jsonl").read_text().splitlines()) == 1
+    assert not (tmp_path / "out" / "tent-s0.done.json").exists()
+    assert not list(tmp_path.rglob("*.lock"))
+    attempt("interrupts of a command")
+
+
+WAITS = """
+import os, threading, pathlib, torch, tiny
+class M(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = tiny.network()
+    def forward(self, x):
+        if pathlib.Path("w.checkpoint").exists() and "WAIT" in os.environ:
+            pathlib.Path("held").touch()
+            threading.Event().wait()
+        return self.inner(x)
+"""
+
+
+def test_ctrl_c_keeps_the_checkpoint_of_a_training(tmp_path, attempt, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "m.py").write_text(WAITS)
+    np.savez("x.npz", images=np.zeros((8, 32, 32, 3), np.uint8), labels=np.arange(8))
+    data = {"dataset": "arrays", "path": "x.npz", "domains": "clean"}
+    spec = {"data": data, "model": {"name": None, "factory": "m.py:M"}, "train": {"epochs": 2, "batch": 4}}
+    (tmp_path / "t.yaml").write_text(json.dumps(spec))
+    words = ["train", "t.yaml", "-q", "-o", "w.safetensors", "--checkpoint-seconds", "0"]
+    monkeypatch.setenv("WAIT", "1")
+    process = start(*words)
+    wait_for(tmp_path / "held", process)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, err
+    assert "The same command continues from the last checkpoint." in " ".join(err.split())
+    assert "Traceback" not in err
+    assert (tmp_path / "w.checkpoint").exists()
+    assert not (tmp_path / "w.safetensors").exists()
+    monkeypatch.delenv("WAIT")
+    made = CliRunner().invoke(app, words)
+    assert made.exit_code == 0, made.output
+    assert (tmp_path / "w.safetensors").exists()
+    attempt("interrupts of a command")
+
+
+def test_names_of_tensors_and_classes_reach_the_terminal_without_escapes(tmp_path, attempt, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("x.npy", np.zeros((4, 32, 32, 3), np.uint8))
+    evil = "\x1b]0;owned\x07\x1b[31m\u202e\r"
+    save_file({f"{evil}fc.weight": torch.zeros(10, 8)}, "w.safetensors")
+    (tmp_path / "classes.txt").write_text("".join(f"{evil.strip()}class {number}\n" for number in range(10)))
+    plain = ["adapt", "tiny:network", "x.npy", "-q", "--classes", "classes.txt", "--method", "tent"]
+    for words, code in [
+        (["adapt", "resnet18", "x.npy", "--weights", "w.safetensors"], 2),
+        ([*plain, "-o", "a.csv", "--report", "out"], 0),
+        (["report", "out"], 0),
+        ([*plain, "-o", "b.csv", "--set", "lrr=\x1b[31m"], 2),
+    ]:
+        made = CliRunner(env={"COLUMNS": "300"}).invoke(app, words)
+        assert made.exit_code == code, made.output
+        assert not [letter for letter in made.output if letter in "\x1b\x07\u202e"], repr(made.output)
+        attempt("names with escapes")
+    for path in (tmp_path / "a.csv", tmp_path / "out" / "report.html"):
+        assert "class" in path.read_text()
+        assert not set("\x1b\x07\u202e") & set(path.read_text()), path

@@ -429,6 +429,10 @@ WITHOUT_EFFECT = [
     ("x" * 5000, "An override reads section.field=value"),
     ("x" * 5000 + "=1", "There is no section"),
     ("grid={data.batch: [5]}", "this is a sweep"),
+    ("data={dataset: imagenet_r, path: x, severity: 3}", "has no severity"),
+    ("data={dataset: imagenet_r, path: x, severity: 0}", "has no severity"),
+    ("execution={compile: true, views_per_pass: 4}", "views_per_pass would have no effect with compile"),
+    ("execution={compile: true, parallel_passes: 2}", "parallel_passes would have no effect with compile"),
 ]
 
 

@@ -198,6 +198,20 @@ def test_a_record_that_changed_while_nobody_looked(tmp_path, whole, half, attemp
     compared(whole, folder)
 
 
+def test_a_record_after_the_checkpoint_that_changed(tmp_path, whole, half, attempt, words):
+    """It is computed again, and differs: nothing of the method run is taken for granted any more."""
+    last = json.loads(RunFolder(whole).records_path("tent-s0").read_text().splitlines()[-1])
+    for change in ({"wrong": last["wrong"] - 1}, {"domain": "fog"}, {"info": {}}, {"n": 9}):
+        folder = RunFolder(damage.copy(half, tmp_path / "run"))
+        with folder.records_path("tent-s0").open("a") as file:
+            file.write(json.dumps(last | change) + "\n")
+        attempt("damaged run folders that are resumed")
+        list(execute(experiments.make(SPEC), folder))
+        assert f"differs from its record in {folder.records_path('tent-s0')}" in words(), change
+        compared(whole, folder)
+        assert not list(folder.path.rglob("*.pt"))
+
+
 def test_a_record_of_a_complete_run_that_changed(tmp_path, whole, attempt, words):
     """Its line is a good one, and their number is right: only the checksum tells."""
     folder = RunFolder(damage.copy(whole, tmp_path / "run"))

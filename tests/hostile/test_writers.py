@@ -6,6 +6,7 @@ import errno
 import json
 import multiprocessing
 import os
+import random
 import resource
 import signal
 import socket
@@ -91,6 +92,28 @@ def test_a_process_that_is_killed_leaves_a_folder_that_can_be_used(tmp_path, att
     list(execute(experiments.make(SPEC), RunFolder(out)))
     assert_same_runs(whole, RunFolder(out))
     assert not [path for path in out.rglob(".*") if path.name.endswith((".lock", ".tmp"))]
+
+
+@pytest.mark.parametrize(
+    ("engine", "kills", "latest"),
+    [((), 5, 2500), (("--engine", "local", "--workers", "1"), 2, 900)],
+    ids=["one process", "a worker"],
+)
+def test_a_run_that_is_killed_at_random_moments_ends_like_an_unbroken_one(tmp_path, attempt, engine, kills, latest):
+    """Of 5,800 calls that an unbroken run makes to functions that run or record; 1,800 in the parent of a worker."""
+    long = SPEC | {"data": SPEC["data"] | {"images": 40}}
+    whole, out, spec = run(long, tmp_path / "whole"), tmp_path / "out", tmp_path / "spec.yaml"
+    spec.write_text(json.dumps(long))
+    moments = [random.Random(f"{engine} {number}").randrange(1, latest) for number in range(kills)]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
+    words = ["run", str(spec), "--out", str(out), "--json", "--checkpoint-seconds", "0", *engine]
+    script = [sys.executable, str(TESTS / "killed_often.py"), ",".join(map(str, [*moments, 0])), *words]
+    made = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    ends = made.stdout.splitlines()[-1].split()
+    assert ends == [str(-signal.SIGKILL)] * kills + ["0"], (moments, made.stderr)
+    attempt("processes that were killed", kills)
+    assert_same_runs(whole, RunFolder(out))
+    assert not [path for path in out.rglob("*") if path.name.endswith((".lock", ".tmp", ".pt"))]
 
 
 @pytest.mark.parametrize("flock", [True, False])

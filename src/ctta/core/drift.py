@@ -20,6 +20,7 @@ samples ago. The constants were chosen on the four corruptions that are not in t
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -81,6 +82,15 @@ class Detector(nn.Module):
             torch.where(enough, torch.zeros_like(gathered), gathered),
             torch.where(enough & known, median_step(self.usual, apart), self.usual),
         )
+
+    @staticmethod
+    def problem(found: Mapping[str, Tensor]) -> str:
+        """What keeps loaded tensors from being a detector's, whose shapes they have; empty if nothing does."""
+        counted = {name: found[name][[0, 2]] for name in ("reference", "gathered") if name in found}
+        negative = [name for name, value in counted.items() if (value < 0).any()]
+        if "usual" in found and found["usual"] < 1:
+            return "usual is below 1"
+        return f"{negative[0]} has negative counts or squares" if negative else ""
 
     @torch.no_grad()
     def accept(self, seen: Inspection) -> None:

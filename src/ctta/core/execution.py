@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ctta.base.config import Config, setting
+from ctta.base.errors import ConfigError
 
 # Values in one pass of augmented views: enough to keep the processor busy, few enough to stay in its cache.
 PASS_CPU = 2**18
@@ -45,6 +46,14 @@ class Execution(Config):
     parallel_passes: int | Literal["auto"] = setting(
         1, "Parallel passes of augmented views on a CPU; auto: by their size and torch's threads.", low=1, was="lanes"
     )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [name for name in ("views_per_pass", "parallel_passes") if getattr(self, name) not in (1, "auto")]
+        if self.compile and given:
+            raise ConfigError(
+                f"{' and '.join(given)} would have no effect with compile, which takes one view per pass. Remove one."
+            )
 
     @contextmanager
     def scope(self, device: torch.device, *, grad: bool) -> Iterator[None]:

@@ -99,9 +99,17 @@ def problem_of_tensor(value: Any, own: Tensor) -> str:
         return f"is {value.dtype} {tuple(value.shape)} instead of {own.dtype} {tuple(own.shape)}"
     if value.is_meta or value.is_quantized or value.is_complex() or type(value) not in (Tensor, nn.Parameter):
         return "is not a plain tensor with values"
+    if not _in_memory(value):
+        return "has less memory than its shape needs"
     # A model may hold infinities on purpose, as attention masks do.
     lost = own.isfinite() & ~value.to(own.device, own.dtype).isfinite()
     return "has values that are not finite" if lost.any() else ""
+
+
+def _in_memory(value: Tensor) -> bool:
+    """Whether the memory of a tensor holds all of its values; it may have been freed since."""
+    last = value.storage_offset() + sum((n - 1) * step for n, step in zip(value.shape, value.stride(), strict=True))
+    return value.numel() == 0 or value.untyped_storage().nbytes() >= (last + 1) * value.element_size()
 
 
 def problem_of_state(optimizer: torch.optim.Optimizer, saved: Any) -> str:

@@ -64,26 +64,24 @@ class Processing(MethodTools):
     @contextmanager
     def _scope(self, x: Tensor) -> Iterator[Tensor]:
         """Process one batch: exclusive, of the right form, with autograd on and randomness of its own."""
-        if not self._lock.acquire(blocking=False):
+        if self._lock.locked():
             raise StateError(
                 "This adapter is in the middle of a batch. One adapter serves one thread: make one for each thread, "
                 "or hold a lock around the call."
             )
-        try:
-            with torch.inference_mode(False), torch.enable_grad():
-                check_form(x, *self.placement)
-                self._view_maker(x)  # refuses what it has no augmented views for
-                x = x.clone() if x.is_inference() else x.detach()
-                random = Randomness(self.seed, self.batches, x.device)
+        # Only `with` has no gap in which an interrupt would leave it locked.
+        with self._lock, torch.inference_mode(False), torch.enable_grad():
+            check_form(x, *self.placement)
+            self._view_maker(x)  # refuses what it has no augmented views for
+            x = x.clone() if x.is_inference() else x.detach()
+            random = Randomness(self.seed, self.batches, x.device)
+            try:
                 self._current = CurrentBatch(random, torch.ones_like(self.skipped, dtype=torch.bool))
                 with random.scoped():
                     yield x
-        finally:
-            try:
-                norms.discard_statistics(self)
             finally:
                 self._current = None
-                self._lock.release()
+                norms.discard_statistics(self)
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

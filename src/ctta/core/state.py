@@ -17,9 +17,11 @@ from ctta.base.errors import ConfigError, CttaError, StateError
 from ctta.base.fileio import some
 from ctta.base.text import failure, quoted
 from ctta.core import optim
+from ctta.core.drift import Detector
 from ctta.core.undo import Before
 
 SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches": int, "prepared": bool}
+DRIFT = "drift."  # where the names of the detector's buffers begin
 
 
 @contextmanager
@@ -85,7 +87,7 @@ class AdapterState(nn.Module, ABC):
         ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
         theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
         if strict and ours != theirs:
-            here, there = (any(name.startswith("drift.") for name in names) for names in (ours, theirs))
+            here, there = (any(name.startswith(DRIFT) for name in names) for names in (ours, theirs))
             if here != there:
                 raise StateError(
                     "This state was saved with other settings. Make the adapter with "
@@ -138,8 +140,15 @@ class AdapterState(nn.Module, ABC):
         if saved["batches"] < 0:
             return "its number of batches is negative"
         for name, own in self.state_dict().items():
-            if isinstance(own, Tensor) and name in found and (problem := optim.problem_of_tensor(found[name], own)):
+            if not isinstance(own, Tensor) or name not in found:
+                continue
+            if problem := optim.problem_of_tensor(found[name], own):
                 return f"{name} {problem}"
+            if "." not in name and not own.is_floating_point() and (found[name] < 0).any():  # a method's counts
+                return f"{name} has negative values"
+        drift = {name.removeprefix(DRIFT): value for name, value in found.items() if name.startswith(DRIFT)}
+        if problem := Detector.problem(drift):
+            return f"{DRIFT}{problem}"
         return "" if self.optimizer is None else optim.problem_of_state(self.optimizer, saved.get("optimizer"))
 
     def learned(self) -> dict[str, Tensor]:

@@ -127,6 +127,8 @@ class DataSet:
                 found.append(f"There is no corruption {quoted(name)}. {nearest(name, known)}")
         if self.holds == "corrupted" and data.severity == 0:
             found.append(f"{self.title} holds severities 1 to 5 and no clean samples. Got severity 0.")
+        if self.holds == "natural" and data.severity != Data.severity:
+            found.append(f"{self.title} is a natural shift, which has no severity. Remove 'severity'.")
         if self.needs_path and data.path is None:
             found.append(f"The data set {quoted(data.dataset)} needs a path: {self.about}")
         for name in SPECIAL:

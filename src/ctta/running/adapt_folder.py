@@ -285,10 +285,12 @@ def plan_adaptation(
         ],
         "seeds": [seed],
     }
-    made = _checked(about, method, batch, size)  # an experiment whose data are yet to come
+    made, asked_size = _checked(about, method, batch, size), size  # an experiment whose data are yet to come
     if size is None and not own:
         size = find(EMBEDDED_NETWORKS.get(model, model)).input_size
     stream = open_unlabelled(Path(path), batch, size)
+    if asked_size is not None and len(stream.samples.shape) == 2:
+        raise ConfigError(f"{path} holds point clouds, which have no size in pixels. Remove --size.")
     (cell,) = made.cells((batch, *stream.samples.shape))
     adapter = make_adapter(cell, made.model.load(), detects=detect)
     if own and mean is None and not any(isinstance(part, Normalized) for part in adapter.source_model.modules()):

@@ -1,8 +1,8 @@
 """One method run, from where it was to its end; and what makes it safe to interrupt.
 
 Records are flushed batch by batch. The adapter's state is saved every so many seconds. After a crash the batches since
-then are computed again and must equal the records that are there already; then the run goes on. Records and
-checkpoints that are damaged are computed again, with a word about it.
+then are computed again and compared with the records that are there already; then the run goes on. Records and
+checkpoints that are damaged, or that differ, are computed again, with a word about it.
 """
 
 from __future__ import annotations
@@ -34,21 +34,35 @@ NONE = WrittenRecords()
 ORPHAN_SECONDS = 20.0  # for a worker to end whose parent was killed
 
 
+class DifferentRecordError(StateError):
+    """A batch that was computed again differs from its record."""
+
+
 def run_method(run: ClaimedRun, cell: Cell, *, checkpoint_seconds: float = 30.0) -> Iterator[Record]:
     """Run one method with one seed from where it was to its end; yields after every batch."""
-    experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream
-    with _alone(folder, cell):
+    with _alone(run.folder, cell):
         if run.complete(cell):  # by a worker that was lost before it could say so
             return
         _repair(run, cell)
-        memory, boundaries = PeakMemory(), experiment.data.boundaries
-        adapter, gallery, known, start = _resumed(run, cell)
-        clean = experiment.measure.open(experiment.data, stream)
-        batches = evaluate(adapter, stream, start=start, tell=boundaries == "known", clean=clean)
-        for evaluated in write_method_run(
-            folder, cell.cell, adapter, batches, memory, gallery, known, run.problems, checkpoint_seconds, start
-        ):
-            yield evaluated.record
+        try:
+            yield from _go_on(run, cell, checkpoint_seconds)
+            return
+        except DifferentRecordError as error:
+            _say_again(error, cell, 0)
+            _start_over(run.folder, cell)
+        yield from _go_on(run, cell, checkpoint_seconds)
+
+
+def _go_on(run: ClaimedRun, cell: Cell, checkpoint_seconds: float) -> Iterator[Record]:
+    experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream
+    memory, boundaries = PeakMemory(), experiment.data.boundaries
+    adapter, gallery, known, start = _resumed(run, cell)
+    clean = experiment.measure.open(experiment.data, stream)
+    batches = evaluate(adapter, stream, start=start, tell=boundaries == "known", clean=clean)
+    for evaluated in write_method_run(
+        folder, cell.cell, adapter, batches, memory, gallery, known, run.problems, checkpoint_seconds, start
+    ):
+        yield evaluated.record
 
 
 def repair(run: ClaimedRun, cell: Cell) -> None:
@@ -83,6 +97,13 @@ def _cut(path: Path, written: WrittenRecords) -> None:
     if path.exists() and written.size < path.stat().st_size:
         with writing(path):
             os.truncate(path, written.size)
+
+
+def _start_over(folder: RunFolder, cell: Cell) -> None:
+    """Keep neither checkpoint nor records."""
+    with writing(folder.checkpoint_path(cell.cell)):
+        folder.checkpoint_path(cell.cell).unlink(missing_ok=True)
+    _cut(folder.records_path(cell.cell), NONE)
 
 
 def _say_again(problem: object, cell: Cell, batch: int) -> None:
@@ -142,10 +163,9 @@ def write_method_run(
             gallery.keep(adapter, evaluated)
             if record.step < len(known.records):
                 if not record.same(known.records[record.step]):
-                    raise StateError(
-                        f"Batch {record.step} of {record.method}, computed again, differs from its record in {path}. "
-                        "Code, threads or libraries have changed since: run again in a new folder. Or the file is "
-                        "damaged: remove it, and it is computed again."
+                    raise DifferentRecordError(
+                        f"Batch {record.step} of {record.method}, computed again, differs from its record in {path}: "
+                        "code, threads or libraries have changed since, or the file is damaged."
                     )
                 line = known.lines[record.step]
             else:
