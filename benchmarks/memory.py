@@ -76,7 +76,7 @@ def measure(model: nn.Module, x: Tensor, **fields: Any) -> dict[str, Any]:
     """Measure DSS after two batches: each part, all tensors and the peak, over the model's bytes; and views at once."""
     before = tensor_bytes(alive())
     peak = PeakMemory()
-    adapter = DSS(model, preset=DSS.preset_name(None, x.shape), **{"execution": FAST, **fields})
+    adapter = DSS(model, preset=DSS.preset_name("paper", x.shape), **{"execution": FAST, **fields})
     views = ViewsInside(adapter.teacher, len(x))
     for _ in range(2):  # what has changed is copied before the next batch
         adapter.step(x)

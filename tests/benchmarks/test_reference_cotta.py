@@ -14,7 +14,7 @@ from ctta.testing.networks import make_batch, make_network, make_stream
 def test_reference_is_cotta_if_nothing_is_random():
     # Mirrored batches, so that teacher and student differ from the start; otherwise all gradients are rounding errors.
     network, stream = make_network("image_bn").double(), [x.double() for x in make_stream("image_bn", 4)]
-    confidence = [ctta.BNAdapt(network)(x).softmax(1).amax(1).mean().item() for x in stream]
+    confidence = [ctta.BNAdapt(network, preset="paper")(x).softmax(1).amax(1).mean().item() for x in stream]
     settings = {"lr": 1e-2, "ema": 0.9, "augmentation_threshold": sum(confidence) / 4, "restore": 0.0}
     ours = ctta.CoTTA(
         network,
