@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 
 import numpy as np
@@ -257,3 +258,26 @@ def test_labels_and_losses_that_cannot_be_learned_from(tmp_path, spec):
         drain(with_recipe(spec, lr=1e30, epochs=20, warmup=0.0), tmp_path / "m.safetensors")
     with pytest.raises(ConfigError, match=r"one domain, and data has 2 \(fog, snow\)"):
         drain(spec | {"data": spec["data"] | {"domains": ["fog", "snow"]}}, tmp_path / "m.safetensors")
+
+
+def moment(state, value):
+    state["optimizer"]["state"][0]["momentum_buffer"] = value
+
+
+@pytest.mark.parametrize(
+    ("spoil", "words"),
+    [
+        (lambda state: moment(state, torch.zeros(1)), "momentum_buffer"),
+        (lambda state: moment(state, torch.zeros(4).to_sparse()), "momentum_buffer"),
+        (lambda state: state["place"].update(step=-1), "step -1"),
+        (lambda state: state["place"].update(step=10**9), "step 1000000000"),
+    ],
+    ids=["one moment", "a sparse moment", "before the start", "beyond the end"],
+)
+def test_a_state_that_does_not_fit_is_refused(spec, spoil, words):
+    made = Learner(make(spec))
+    next(iter(made.run()))
+    state = copy.deepcopy(made.state())
+    spoil(state)
+    with pytest.raises(StateError, match=words):
+        Learner(make(spec)).load(state)

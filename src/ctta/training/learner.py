@@ -34,6 +34,7 @@ from ctta.base.lock import locked
 from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
 from ctta.base.text import failure
+from ctta.core import optim
 from ctta.core.networks import Normalized, class_count
 from ctta.core.teacher import calibrate_gate
 from ctta.data.datasets import DATASETS, open_stream
@@ -178,10 +179,16 @@ class Learner:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Resume from a saved state."""
+        """Resume from a saved state; one that does not fit is an error, and leaves a learner that is of no use."""
         self.network.load_state_dict(state["network"])
         self.optimizer.load_state_dict(state["optimizer"])
+        for parameter, slots in self.optimizer.state.items():
+            for name, value in slots.items():
+                if problem := optim.problem_of_tensor(value, parameter):
+                    raise StateError(f"The optimiser's {name} {problem}.")
         self.step, self.loss, self.wrong = (state["place"][name] for name in ("step", "loss", "wrong"))
+        if not 0 <= self.step <= self.total:
+            raise StateError(f"It is at step {self.step} of {self.total}.")
         self.history = list(state["history"])
 
     def weights(self) -> dict[str, Tensor]:
