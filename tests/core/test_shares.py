@@ -48,33 +48,21 @@ def half_sure(p):
 
 
 @pytest.mark.parametrize(
-    ("logits", "expected"),
-    [
-        (sure_of(0, 0, 1, 1), math.log(2)),
-        (sure_of(0, 1, 2, 3), math.log(4)),
-        (sure_of(3, 3, 3, 3), 0.0),
-        (sure_of(2), 0.0),
-        (torch.zeros(4, 5), 0.0),
-        (half_sure(0.75), math.log(2) + 0.75 * math.log(0.75) + 0.25 * math.log(0.25)),
-    ],
-)
-def test_information(logits, expected):
-    assert shares.information(logits.double()).item() == pytest.approx(expected, abs=1e-6)
-
-
-@pytest.mark.parametrize(
     ("answers", "source", "expected"),
     [
-        (half_sure(0.7), half_sure(0.5), 1.0),  # 0.082 nats more
-        (half_sure(0.62), half_sure(0.5), 0.0),  # 0.029 nats more are too few
+        (half_sure(0.7), half_sure(0.5), 1.0),  # the entropy falls from ln 2 by 0.082 nats
+        (half_sure(0.62), half_sure(0.5), 0.0),  # by 0.029 nats
         (half_sure(0.7), half_sure(0.7), 0.0),
         (half_sure(0.5), half_sure(0.7), 0.0),
         (sure_of(0, 0, 0), sure_of(0, 1, 2), 0.0),
-        (sure_of(0, 1, 2), sure_of(0, 0, 0), 1.0),  # a source that is sure of itself and answers one class
+        (sure_of(0, 1, 2), sure_of(0, 0, 0), 1.0),  # better told apart: the source is sure of itself and wrong
+        (sure_of(0, 0, classes=2), half_sure(0.75), 1.0),  # surer by 0.562 nats, worse told apart by 0.131
+        (half_sure(0.9), sure_of(0, 0, classes=2), 1.0),  # less sure by 0.325 nats, better told apart by 0.368
+        (half_sure(0.6), sure_of(0, 0, classes=2), 0.0),  # better told apart by 0.020 nats
         (half_sure(0.5) * math.nan, half_sure(0.5), 0.0),
     ],
 )
-def test_answers_back_the_shares_if_they_tell_more(answers, source, expected):
+def test_answers_back_the_shares_if_they_are_surer_or_tell_more(answers, source, expected):
     assert shares.backed(answers, source).item() == expected
 
 
@@ -123,6 +111,13 @@ def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
     assert mean.dtype == dtype
     torch.testing.assert_close(mean, flat.mean(1))
     torch.testing.assert_close(variance, flat.var(1, correction=0))
+
+
+def test_without_trust_the_statistics_are_the_source_s():
+    x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 3 + 2
+    mean, variance = shares.blend(x, torch.full((4,), 0.5), torch.full((4,), 2.0), 1e-5, 1 / 64, torch.zeros(()))
+    torch.testing.assert_close(mean, torch.full((4,), 0.5))
+    torch.testing.assert_close(variance, torch.full((4,), 2.0))
 
 
 def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():

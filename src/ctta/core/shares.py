@@ -28,12 +28,15 @@ stay alike, what looked alike by corruption does not. That is one pass more per 
 
 A shift cannot tell a corruption from a network whose own statistics never fitted clean images; its answers can. So of a
 large batch the second half is predicted under the source's own statistics too, half a pass more, and the shares hold
-only if the answers are told apart better with them:
+only if the answers become surer with them, or tell the images better apart:
 
-    information  = entropy of the mean prediction - mean entropy of the predictions
-    backed       information with the shares > information without them + EVIDENCE
+    surer       by how much the mean entropy of the predictions falls
+    apart       by how much the mutual information of image and answer rises,
+                = surer + by how much the entropy of the mean prediction rises
+    backed      surer > EVIDENCE or apart > EVIDENCE
 
-Nothing is remembered from batch to batch, so no stream can spoil the shares.
+Images of one class may become surer but not better told apart; where the source is sure of itself and wrong, it is the
+other way round. Nothing is remembered from batch to batch, so no stream can spoil the shares.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ from torch import Tensor
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
 DOUBT = 0.5  # in units of the spread: a shift that is no larger is followed in part only
 LARGE = 32  # images, of which a half is enough to see whether they are alike
-EVIDENCE = 0.05  # nats: the shares of a large batch must add as much to what the answers tell
+EVIDENCE = 0.05  # nats: by as much the answers for a large batch must be better with the shares
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
 
 
@@ -66,16 +69,18 @@ def likeness(logits: Tensor) -> Tensor:
     return ((same - chance) / (1 - chance)).clamp(1 / n, 1)
 
 
-def information(logits: Tensor) -> Tensor:
-    """The mutual information of image and answer, in nats: 0 if all are answered alike, or unsurely; 0-d."""
-    probabilities = logits.softmax(1)
-    of_mean: Tensor = torch.special.entr(probabilities.mean(0)).sum()
-    return of_mean - torch.special.entr(probabilities).sum(1).mean()
-
-
 def backed(logits: Tensor, source: Tensor) -> Tensor:
-    """1 if the answers under the shares tell enough more than those under the source's own statistics, else 0; 0-d."""
-    return (information(logits) > information(source) + EVIDENCE).to(logits.dtype)
+    """1 if the answers under the shares are better than those under the source's own statistics, else 0; 0-d."""
+    surer = _entropy(source).mean() - _entropy(logits).mean()
+    apart = surer + _entropy(logits, of_mean=True) - _entropy(source, of_mean=True)
+    return (torch.maximum(surer, apart) > EVIDENCE).to(logits.dtype)
+
+
+def _entropy(logits: Tensor, of_mean: bool = False) -> Tensor:
+    """The entropy of each prediction, (N,), or of their mean, 0-d, in nats."""
+    probabilities = logits.softmax(1)
+    terms: Tensor = torch.special.entr(probabilities.mean(0) if of_mean else probabilities)
+    return terms.sum(-1)
 
 
 def share(shift: Tensor, spread: Tensor, likeness: Tensor | float) -> Tensor:
