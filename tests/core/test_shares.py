@@ -42,43 +42,6 @@ def test_likeness(logits, expected):
     assert shares.likeness(logits.double()).item() == pytest.approx(expected)
 
 
-def half_sure(p):
-    """Two images, two classes: each answer has the probability p, and both classes are answered."""
-    return torch.tensor([[p, 1 - p], [1 - p, p]]).log()
-
-
-@pytest.mark.parametrize(
-    ("answers", "source", "expected"),
-    [
-        (half_sure(0.7), half_sure(0.5), 1.0),  # the entropy falls from ln 2 by 0.082 nats
-        (half_sure(0.62), half_sure(0.5), 0.0),  # by 0.029 nats
-        (half_sure(0.7), half_sure(0.7), 0.0),
-        (half_sure(0.5), half_sure(0.7), 0.0),
-        (sure_of(0, 0, 0), sure_of(0, 1, 2), 0.0),
-        (sure_of(0, 1, 2), sure_of(0, 0, 0), 1.0),  # better told apart: the source is sure of itself and wrong
-        (sure_of(0, 0, classes=2), half_sure(0.75), 1.0),  # surer by 0.562 nats, worse told apart by 0.131
-        (half_sure(0.9), sure_of(0, 0, classes=2), 1.0),  # less sure by 0.325 nats, better told apart by 0.368
-        (half_sure(0.6), sure_of(0, 0, classes=2), 0.0),  # better told apart by 0.020 nats
-        (half_sure(0.5) * math.nan, half_sure(0.5), 0.0),
-    ],
-)
-def test_answers_back_the_shares_if_they_are_surer_or_tell_more(answers, source, expected):
-    assert shares.backed(answers, source).item() == expected
-
-
-@pytest.mark.parametrize("size", [8, 33])
-@pytest.mark.parametrize("evidence", [-9.0, 9.0])
-def test_only_large_batches_need_backing(size, evidence, monkeypatch):
-    """If no answers are enough, a large batch is predicted as by the source, in every pass and also by `predict`."""
-    monkeypatch.setattr(shares, "EVIDENCE", evidence)
-    network, x = make_network("image_bn"), 0.3 * make_batch("image_bn", size, 0)
-    adapter, source = BNAdapt(network, statistics="auto"), Source(network)(x)
-    held = size == 33 and evidence > 0
-    for logits in (adapter.predict(x), adapter.reference(x), adapter(x)):
-        assert torch.allclose(logits, source, atol=1e-4) == held
-    assert all(hook.trust == 1.0 for hook in (adapter.source_model.bn1.stream, adapter.source_model.bn2.stream))
-
-
 @pytest.mark.parametrize(
     ("shift", "likeness", "expected"),
     [
@@ -111,13 +74,6 @@ def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
     assert mean.dtype == dtype
     torch.testing.assert_close(mean, flat.mean(1))
     torch.testing.assert_close(variance, flat.var(1, correction=0))
-
-
-def test_without_trust_the_statistics_are_the_source_s():
-    x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 3 + 2
-    mean, variance = shares.blend(x, torch.full((4,), 0.5), torch.full((4,), 2.0), 1e-5, 1 / 64, torch.zeros(()))
-    torch.testing.assert_close(mean, torch.full((4,), 0.5))
-    torch.testing.assert_close(variance, torch.full((4,), 2.0))
 
 
 def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():
@@ -158,13 +114,11 @@ def test_gradients_flow_through_the_batch_s_part():
     torch.testing.assert_close(gradient, expected)
 
 
-def test_what_it_costs():
-    """One pass more, one and a half for a large batch, none without BatchNorm."""
+def test_it_costs_one_pass_more_and_none_without_batch_norm():
     assert BNAdapt(make_network("image_bn"), statistics="auto").step(X).info["forwards"] == 2
     large = make_batch("image_bn", 33, 0)
     assert [len(part) for part in shares.probes(large)] == [17, 16]
-    passes = BNAdapt(make_network("image_bn"), statistics="auto").step(large).info["forwards"]
-    assert passes.item() == pytest.approx(2 + 16 / 33)
+    assert BNAdapt(make_network("image_bn"), statistics="auto").step(large).info["forwards"] == 2
     for kind in ("image_gn", "vit_ln"):
         adapter = TENT(make_network(kind), statistics="auto")
         assert adapter.step(X).info["forwards"] == 1
@@ -174,7 +128,7 @@ def test_what_it_costs():
 def test_every_pass_of_a_batch_knows_its_likeness(monkeypatch):
     """The first pass is the cautious one; those of teacher and student, with all their views, follow what it found."""
     known, blend = [], shares.blend
-    monkeypatch.setattr(shares, "blend", lambda *args: known.append(float(args[4])) or blend(*args))
+    monkeypatch.setattr(shares, "blend", lambda *args: known.append(float(args[-1])) or blend(*args))
     adapter = DSS(make_network("image_bn"), statistics="auto", views=2, augmentation_threshold=1.0)
     adapter(X)
     first, rest = known[:2], known[2:]  # there are two layers

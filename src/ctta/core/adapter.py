@@ -28,7 +28,7 @@ from ctta.core.execution import Execution
 from ctta.core.forward import Forward
 from ctta.core.inputs import check_form, check_logits, check_values, own_copy, value_range
 from ctta.core.settings import AUTO, PAPER, Normalization, Presets, Traits
-from ctta.core.shares import backed, likeness, probes
+from ctta.core.shares import likeness, probes
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import Before, all_finite
 from ctta.core.views import Views
@@ -391,14 +391,10 @@ class Adapter(MethodTools):
         return boundary
 
     def _compare(self, x: Tensor) -> None:
-        """For auto statistics: how much alike the images are and if shares help, by the source model's predictions."""
+        """For auto statistics: how much alike the images of the batch are, by the source model's predictions."""
         if norms.is_auto(self.source_model):
-            parts = probes(x)
-            for part in parts:
-                answers = self.run(self.source_model, part)
-                norms.expect_likeness(self, likeness(answers))
-            if len(parts) > 1:
-                norms.expect_trust(self, backed(answers, self._source_logits(parts[-1])))
+            for part in probes(x):
+                norms.expect_likeness(self, likeness(self.run(self.source_model, part)))
 
     def _checked(self, source: Iterable[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Each batch of source data, checked, in a scope of its own."""

@@ -9,7 +9,7 @@ images, and the classes of a batch are not those of the source data. Only the fi
                 different classes, 1 for a single image, for one class, and if nothing is known
     composed    the shift that N images of such classes show without any shift of the domain
                 = k spread, k = CLASS_PART likeness / (1 - CLASS_PART likeness)
-    share       (shift - composed) / (shift + DOUBT spread), at least 0; 0 for batches whose answers do not back it
+    share       (shift - composed) / (shift + DOUBT spread), at least 0
 
     statistics  = (1 - share) source + share batch
 
@@ -24,19 +24,8 @@ interpolated on a logarithmic scale, because a variance that falls to a hundredt
 The likeness is read off the predictions of the source model, first under the most cautious shares, those of likeness 1:
 on a clean stream they are the source's own predictions. A corruption may make all predictions the same. So of a large
 batch the second half is predicted under the shares that the first half gave; classes that come in bursts
-stay alike, what looked alike by corruption does not. That is one pass more per batch.
-
-A shift cannot tell a corruption from a network whose own statistics never fitted clean images; its answers can. So of a
-large batch the second half is predicted under the source's own statistics too, half a pass more, and the shares hold
-only if the answers become surer with them, or tell the images better apart:
-
-    surer       by how much the mean entropy of the predictions falls
-    apart       by how much the mutual information of image and answer rises,
-                = surer + by how much the entropy of the mean prediction rises
-    backed      surer > EVIDENCE or apart > EVIDENCE
-
-Images of one class may become surer but not better told apart; where the source is sure of itself and wrong, it is the
-other way round. Nothing is remembered from batch to batch, so no stream can spoil the shares.
+stay alike, what looked alike by corruption does not. That is one pass more per batch. Nothing is remembered from batch
+to batch, so no stream can spoil the shares.
 """
 
 from __future__ import annotations
@@ -47,7 +36,6 @@ from torch import Tensor
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
 DOUBT = 0.5  # in units of the spread: a shift that is no larger is followed in part only
 LARGE = 32  # images, of which a half is enough to see whether they are alike
-EVIDENCE = 0.05  # nats: by as much the answers for a large batch must be better with the shares
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
 
 
@@ -69,20 +57,6 @@ def likeness(logits: Tensor) -> Tensor:
     return ((same - chance) / (1 - chance)).clamp(1 / n, 1)
 
 
-def backed(logits: Tensor, source: Tensor) -> Tensor:
-    """1 if the answers under the shares are better than those under the source's own statistics, else 0; 0-d."""
-    surer = _entropy(source).mean() - _entropy(logits).mean()
-    apart = surer + _entropy(logits, of_mean=True) - _entropy(source, of_mean=True)
-    return (torch.maximum(surer, apart) > EVIDENCE).to(logits.dtype)
-
-
-def _entropy(logits: Tensor, of_mean: bool = False) -> Tensor:
-    """The entropy of each prediction, (N,), or of their mean, 0-d, in nats."""
-    probabilities = logits.softmax(1)
-    terms: Tensor = torch.special.entr(probabilities.mean(0) if of_mean else probabilities)
-    return terms.sum(-1)
-
-
 def share(shift: Tensor, spread: Tensor, likeness: Tensor | float) -> Tensor:
     """The share of the batch in the statistics, from 0 to 1."""
     composed = CLASS_PART * likeness / (1 - CLASS_PART * likeness) * spread
@@ -94,10 +68,8 @@ def spread(values: Tensor, prior: float) -> Tensor:
     return (values.var(0, correction=0) + prior / len(values)).mean()
 
 
-def blend(
-    x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tensor | float, trust: Tensor | float = 1.0
-) -> tuple[Tensor, Tensor]:
-    """Mean and variance for a layer's input (N, C, ...), between the source's own (trust 0) and the batch's.
+def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tensor | float) -> tuple[Tensor, Tensor]:
+    """Mean and variance for a layer's input (N, C, ...), between the source's own and the batch's.
 
     Gradients flow through the batch's statistics, not through the shares.
     """
@@ -108,7 +80,7 @@ def blend(
     with torch.no_grad():
         means = (image_mean - mean) / (variance + eps).sqrt()
         squares = image_variance / (variance + eps) + means.square()
-        mean_share = trust * share(means.mean(0).square().mean(), spread(means, PRIOR_MEAN), likeness)
+        mean_share = share(means.mean(0).square().mean(), spread(means, PRIOR_MEAN), likeness)
         shift = ((batch_variance - variance) / (variance + eps)).square().mean()
-        variance_share = trust * share(shift, spread(squares, PRIOR_SQUARE), likeness)
+        variance_share = share(shift, spread(squares, PRIOR_SQUARE), likeness)
     return mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps

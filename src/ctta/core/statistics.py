@@ -42,7 +42,6 @@ class StreamStatistics:
         self.kind: Statistics = "source"
         self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry per pass
         self.likeness: Tensor | float = 1.0  # of this batch's images; 1 as long as nothing is known
-        self.trust: Tensor | float = 1.0  # 0 if the answers do not back the shares of this batch
 
     def __call__(
         self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -61,7 +60,7 @@ class StreamStatistics:
         """Mean and variance to normalise with."""
         source_mean, source_var = _source(layer)
         if self.kind == "auto":
-            return shares.blend(x, source_mean, source_var, layer.eps, self.likeness, self.trust)
+            return shares.blend(x, source_mean, source_var, layer.eps, self.likeness)
         variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
         if self.kind == "running":
             self.seen.append((mean.detach(), variance.detach()))
@@ -131,7 +130,7 @@ def discard_statistics(module: nn.Module) -> None:
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.seen.clear()
-            hook.likeness = hook.trust = 1.0
+            hook.likeness = 1.0
 
 
 def expect_likeness(module: nn.Module, likeness: Tensor) -> None:
@@ -139,13 +138,6 @@ def expect_likeness(module: nn.Module, likeness: Tensor) -> None:
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.likeness = likeness
-
-
-def expect_trust(module: nn.Module, trust: Tensor) -> None:
-    """Let auto statistics know whether the answers back the shares of this batch, until it is over."""
-    for layer in _batch_norms(module):
-        if hook := _hook(layer):
-            hook.trust = trust
 
 
 def restart_statistics(module: nn.Module) -> None:
