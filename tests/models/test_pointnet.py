@@ -145,7 +145,7 @@ def test_methods_run_on_clouds_and_find_the_classes(name: str, method: str) -> N
     assert adapter.classes == 6
     for seed in range(2):
         assert adapter(clouds(seed=seed)).isfinite().all()
-    assert adapter.preset == "clouds"
+    assert adapter.preset == "clouds+auto"
 
 
 def test_regulariser_by_hand() -> None:
