@@ -81,3 +81,16 @@ def test_mistakes(words, text):
     made = CliRunner().invoke(app, ["list", *words])
     assert made.exit_code == 2
     assert text in made.output
+
+
+def test_presets_say_which_is_taken():
+    told = CliRunner().invoke(app, ["list", "methods", "dss"]).output
+    assert "auto: statistics auto" in told
+    assert "auto if none is named, in experiments paper" in " ".join(told.split())
+    told = CliRunner().invoke(app, ["list", "methods", "lame"]).output
+    assert "paper if none is named" in " ".join(told.split())
+
+
+def test_a_method_without_settings():
+    made = CliRunner().invoke(app, ["list", "methods", "source"])
+    assert (made.exit_code, made.output) == (0, "source has no settings.\n")

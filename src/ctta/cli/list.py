@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from pkgutil import resolve_name
 from typing import Annotated, Any
@@ -42,12 +42,16 @@ def command(
         rows = [dict(zip(FIELD, field, strict=True)) for field in settings(entries[name])]
     if as_json:
         print(json.dumps(rows))
+    elif not rows:
+        Console().print(f"{name} has no settings.")
     else:
         shown = [key for key in rows[0] if key != "description" or len(rows[0]) < 3 or Console().width > WIDE]
         printed = Table(*shown, box=None, pad_edge=False, header_style="bold")
         for row in rows:
             printed.add_row(*(Text(str(row[key])) for key in shown))
         Console().print(printed)
+        if what == "methods" and name is not None:
+            Console().print(Text("\n".join(_presets(entries[name]))))
 
 
 def _described(kind: Any) -> dict[str, Any]:
@@ -58,6 +62,20 @@ def _method(kind: Any) -> dict[str, Any]:
     from ctta.report.tables.errors import needs
 
     return {**needs(asdict(kind.traits)), **_described(kind)}
+
+
+def _presets(kind: Any) -> Iterator[str]:
+    """What the presets of a method set, and which is taken if none is named."""
+    from ctta.core.settings import default_variant
+
+    def told(fields: Mapping[str, Any]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in fields.items()) or "no change"
+
+    yield "\nPresets, as published; if none is named, the shape of the input decides:"
+    yield from (f"  {name}: {told(fields)}" for name, fields in kind.presets.items())
+    default = default_variant(kind.variants)
+    yield f"Variants, over any preset; {default} if none is named, in experiments paper:"
+    yield from (f"  {name}: {told(fields)}" for name, fields in kind.variants.items())
 
 
 def _model(entry: Any) -> dict[str, Any]:
