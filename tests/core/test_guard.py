@@ -100,9 +100,8 @@ def test_the_ladder(caplog, monkeypatch):
         verdicts.append(guards.VERDICTS[int(step.info["guard"])])
         rates.append(guard.adapter.optimizer.param_groups[0]["lr"])
         if verdicts[-1] != "healthy":
-            assert torch.equal(step.logits.argmax(1), guard.adapter.reference(X).argmax(1)), (
-                "while in doubt, the source's"
-            )
+            assert torch.equal(step.logits.argmax(1), guard.adapter.reference(X).argmax(1)), "it answers as the source"
+            assert step.info["confidence"] == step.samples["confidence"].mean()
     assert verdicts[:20] == ["healthy"] * 20
     assert [event.kind for event in told] == ["roll-back", "roll-back", "roll-back", "frozen"]
     assert told == guard.events

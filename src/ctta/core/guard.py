@@ -109,8 +109,7 @@ class Guard(nn.Module):
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and report what happened; take back what does harm."""
         if self.state.frozen:
-            logits = self.adapter.reference(x)
-            return Step(logits, self._info({}), {"confidence": logits.softmax(1).amax(1)})
+            return self._answer(self.adapter.reference(x), Step(x, self._info({})))
         batch = self.adapter.batches
         self._set_rate(batch)
         step = self.adapter.step(x)
@@ -119,14 +118,18 @@ class Guard(nn.Module):
         reference = self.adapter.reference(x)
         found = self._compare(step.logits, reference, batch)
         watched = self.verdict != "healthy"
-        info, samples = {**step.info, **self._info(found)}, step.samples
+        step = Step(step.logits, {**step.info, **self._info(found)}, step.samples)
         if self.verdict == "harmful":
             self._roll_back(batch)
         elif self.state.evidence == 0 and batch - (self.snapshots[-1].batch if self.snapshots else 0) >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
-        if watched:
-            samples = {**samples, "confidence": reference.softmax(1).amax(1)}
-        return Step(reference if watched else step.logits, info, samples)
+        return self._answer(reference, step) if watched else step
+
+    def _answer(self, logits: Tensor, step: Step) -> Step:
+        """A step that answers with these logits instead of its own."""
+        confidence = logits.softmax(1).amax(1)
+        info = {**step.info, "confidence": confidence.mean()}
+        return Step(logits, info, {**step.samples, "confidence": confidence})
 
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
