@@ -55,7 +55,7 @@ def test_names_are_checked():
 def test_networks_are_run_fast_unless_the_section_says_otherwise():
     assert experiments.make(GOOD).execution == FAST
     assert experiments.make(GOOD | {"execution": {"precision": "bfloat16"}}).execution == FAST.replace(
-        precision="bfloat16"
+        device="cpu", precision="bfloat16"
     )
     careful = {"channels_last": False, "views_per_pass": 1, "parallel_passes": 1}
     assert experiments.make(GOOD | {"execution": careful}).execution == Execution()

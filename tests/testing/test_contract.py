@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ctta import TENT, Source, Step, TestAug
 from ctta.testing import Case, contract
+from ctta.testing.networks import CLASSES
 
 
 class KeepsHiddenState(TENT):
@@ -275,6 +276,40 @@ class TakesTheDefaultPrecision(Source):
         return Step(super().adapt(x).logits + torch.rand(1, generator=torch.Generator().manual_seed(0)))
 
 
+class KeepsATable(Source):
+    """Weighs classes with a tensor that it made without a device."""
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(super().adapt(x).logits * torch.ones(CLASSES, dtype=x.dtype))
+
+
+class FillsFromTheHost(Source):
+    """Draws noise on the device with the generator of the host."""
+
+    def adapt(self, x: Tensor) -> Step:
+        noise = torch.empty_like(x).normal_(generator=self._batch.random.host)
+        return Step(self.run(self.source_model, x + 0 * noise))
+
+
+class AnswersOnTheHost(Source):
+    """Moves the answer to the CPU."""
+
+    def adapt(self, x: Tensor) -> Step:
+        return Step(super().adapt(x).logits.cpu())
+
+
+class CountsOnTheHost(Source):
+    """Keeps a buffer that it makes again at every batch, without a device."""
+
+    def build(self) -> None:
+        super().build()
+        self.register_buffer("seen", torch.zeros(()))
+
+    def adapt(self, x: Tensor) -> Step:
+        self.seen = torch.tensor(float(len(x)))
+        return super().adapt(x)
+
+
 CAUGHT = [
     (DropsAClass, contract.check_predictions, "shape (8, 4) instead of (8, 5)"),
     (DropsNothing, contract.check_predictions, "the logits are not detached"),
@@ -306,6 +341,10 @@ CAUGHT = [
     (LearnsAnything, contract.check_skips_non_finite, "was not skipped"),
     (LearnsInPieces, contract.check_fails_whole, "a failure at pass 0 changed the state"),
     (TakesTheDefaultPrecision, contract.check_default_dtype, "the default dtype changes the predictions"),
+    (KeepsATable, contract.check_other_device, "it fails on another device than the CPU: Expected all tensors"),
+    (FillsFromTheHost, contract.check_other_device, "a generator of another device"),
+    (AnswersOnTheHost, contract.check_other_device, "aten::stack got some on lazy:0 and some on the CPU"),
+    (CountsOnTheHost, contract.check_other_device, "it left on the CPU: seen"),
     (ReadsOften, contract.check_two_synchronisations, "batch 0 waited for the device 3x"),
 ]
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from ctta.cli.options import CHANGE, Quiet
+from ctta.cli.options import CHANGE, Device, Quiet
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
 
 EXAMPLES = "Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos"
@@ -29,6 +29,7 @@ def command(
     batch: Annotated[int, Option(help="Samples per batch.")] = 64,
     seed: Annotated[int, Option(help="Seed of the method.")] = 0,
     classes: Annotated[Path | None, Option(help="Text file with the names of the classes, one per line.")] = None,
+    device: Device = None,
     detect: Annotated[bool, Option("--detect", help="Detect changes of domain, for methods that use them.")] = False,
     guard: Annotated[bool, Option(help="Take back what the model has learned if it does harm.")] = True,
     strict: Annotated[bool, Option("--strict", help="Exit with code 3 if the guard found harm.")] = False,
@@ -41,6 +42,7 @@ def command(
     Files that cannot be read are skipped, and the CSV file says why.
     """
     from ctta.base import plain_yaml
+    from ctta.core.device import AUTO
     from ctta.experiments.sections import override
     from ctta.report.reports import RunReport
     from ctta.running.adapt_folder import plan_adaptation
@@ -62,6 +64,7 @@ def command(
         classes=classes,
         detect=detect,
         guard=guard,
+        device=device or AUTO,
     )
     say(plan.describe(), error=True, quiet=quiet)
     done, total = 0, len(plan.samples)

@@ -10,7 +10,7 @@ from typer import Option
 
 from ctta.base.lock import locked
 from ctta.cli import run
-from ctta.cli.options import AsJson, Out, Quiet, Set
+from ctta.cli.options import AsJson, Device, Out, Quiet, Set
 
 EXAMPLES = "Examples:  ctta demo --out runs/demo    ctta demo --clouds"
 
@@ -20,6 +20,7 @@ def command(
     clouds: Annotated[bool, Option("--clouds", help="Use point clouds instead of images (one minute).")] = False,
     fresh: Annotated[bool, Option("--fresh", help="Delete an earlier run in the folder first.")] = False,
     change: Set = None,
+    device: Device = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
@@ -32,4 +33,4 @@ def command(
         with locked(out):
             RunFolder(out).remove()
     with as_file(files("ctta.assets").joinpath(f"{name}.yaml")) as path:
-        run.command(path, out, change, quiet=quiet, as_json=as_json)
+        run.command(path, out, change, device, quiet=quiet, as_json=as_json)

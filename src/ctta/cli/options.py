@@ -7,7 +7,9 @@ from typer import Option
 
 TRACKER = "NAME[=PLACE],..."
 CHANGE = "Change a setting; can be repeated."
+DEVICE = "cpu, cuda, cuda:1, mps, or auto: CUDA, else MPS, else the CPU. Default: as the file says, or auto."
 Out = Annotated[Path | None, Option("--out", "-o", help="Run folder: records, tables, page. Default: runs/NAME.")]
+Device = Annotated[str | None, Option("--device", help=DEVICE)]
 Set = Annotated[list[str] | None, Option("--set", metavar="SECTION.FIELD=VALUE", help=CHANGE)]
 Quiet = Annotated[bool, Option("--quiet", "-q", help="Show the result only, without a progress bar.")]
 AsJson = Annotated[bool, Option("--json", help="Print the result as JSON, and nothing else.")]

@@ -12,7 +12,7 @@ from ctta.base.errors import ConfigError, nearest
 from ctta.base.fileio import safe_name
 from ctta.base.text import one_line, quoted
 from ctta.cli import report
-from ctta.cli.options import TRACKER, AsJson, Every, Out, Quiet, Set
+from ctta.cli.options import TRACKER, AsJson, Device, Every, Out, Quiet, Set
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ def command(
     experiment: Annotated[Path, Argument(help="YAML file of an experiment, or of a sweep if it has `grid:`.")],
     out: Out = None,
     change: Set = None,
+    device: Device = None,
     engine: Annotated[str | None, Option(metavar="local|ray", help="Run in parallel: processes or Ray.")] = None,
     workers: Annotated[int | None, Option(min=1, help="Method runs at the same time. Default: as many as fit.")] = None,
     threads: Annotated[int, Option(min=1, help="CPU threads per worker.")] = 1,
@@ -39,7 +40,7 @@ def command(
     """Run an experiment or a sweep. If it is interrupted, the same command continues it."""
     from ctta.experiments import experiment as experiments
     from ctta.experiments import sweep
-    from ctta.experiments.sections import read_yaml
+    from ctta.experiments.sections import put, read_yaml
     from ctta.report.trackers import Tracking
     from ctta.running.memory import keep_freed
     from ctta.running.run import run, run_folders
@@ -47,6 +48,7 @@ def command(
     chosen = _engine(engine, workers, threads, address, checkpoint_seconds)
     keep_freed()
     values = read_yaml(experiment, change or [])
+    values = put(values, "execution.device", device) if device is not None else values
     what: Experiment | Sweep
     if "grid" in values:
         what = sweep.make(values, experiment.stem, typed())

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ctta.cli.options import Every, Quiet, Set
+from ctta.cli.options import Device, Every, Quiet, Set
 from ctta.cli.terminal import interruptible, progress_bar, say
 
 EXAMPLES = "Example:  ctta train train.yaml -o model.safetensors --set train.epochs=30"
@@ -17,17 +17,19 @@ def command(
     settings: Annotated[Path, Argument(help="YAML file with the sections data, test, model and train.")],
     out: Annotated[Path, Option("--out", "-o", help="File for the weights. The log is written beside it.")],
     change: Set = None,
+    device: Device = None,
     force: Annotated[bool, Option("--force", help="Start again and overwrite an earlier training.")] = False,
     quiet: Quiet = False,
     checkpoint_seconds: Every = 30.0,
 ) -> None:
     """Train a source model, if none is available. If it is interrupted, the same command continues it."""
-    from ctta.experiments.sections import read_yaml
+    from ctta.experiments.sections import put, read_yaml
     from ctta.running.memory import keep_freed
     from ctta.training import learner, recipe
 
     keep_freed()
-    training = recipe.make(read_yaml(settings, change or []))
+    values = read_yaml(settings, change or [])
+    training = recipe.make(put(values, "train.device", device) if device is not None else values)
     with interruptible(lambda: "The same command continues from the last checkpoint."), progress_bar(quiet) as bar:
         task = bar.add_task("starting", total=None)
         for state in learner.train(training, out, force=force, checkpoint_seconds=checkpoint_seconds):

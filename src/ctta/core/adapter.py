@@ -20,6 +20,7 @@ from ctta.base.config import Config
 from ctta.base.errors import ConfigError, InputError, ModelError, StateError
 from ctta.core import networks, optim, settings
 from ctta.core import statistics as norms
+from ctta.core.device import resolve
 from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
 from ctta.core.forward import Forward
@@ -46,7 +47,7 @@ class Adapter(Processing):
     seed        all randomness is a function of (seed, batch number)
     classes     C, if it cannot be read off the model's last linear layer
     views       how many augmented views (the field of that name), or an object that makes them, see `ctta.views.Views`
-    execution   precision, memory layout and compilation of all passes, see `ctta.Execution`
+    execution   device, precision, memory layout and compilation of all passes, see `ctta.Execution`
     boundaries  "known" to whoever calls `begin_domain`, or "detected" from the inputs, see `core.drift`
     inputs      "auto": pixels of images, (N, 3, H, W) or (N, 1, H, W), must lie in [0, 1]; "any": all finite values are
                 right, for a model that wants something else
@@ -96,10 +97,13 @@ class Adapter(Processing):
         chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)
         with torch.inference_mode(False):
             self.source_model = own_copy(model)
+            if self.execution.device is not None:
+                self.source_model.to(resolve(self.execution.device))
             self.classes = classes or networks.class_count(self.source_model) or 0
             self._check_model()
             networks.clear_caches_before_passes(self.source_model)
             device, _ = self.placement
+            self.execution = self.execution.on(device)
             self.register_buffer("skipped", torch.zeros((), dtype=torch.int64, device=device))
             self.drift = Detector(device) if boundaries == "detected" else None
             self._settle(*chosen)

@@ -1,14 +1,16 @@
-"""How networks are run, whatever the method: precision, memory layout, compilation, augmented views per pass.
+"""How networks are run, whatever the method: device, precision, memory layout, compilation, augmented views per pass.
 
 Settings of the adapter, not of a method: they change what a pass costs, and its result only by rounding.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import torch
@@ -16,10 +18,15 @@ from torch import Tensor
 
 from ctta.base.config import Config, setting
 from ctta.base.errors import ConfigError
+from ctta.core.device import AUTO, kind_of, resolve
+
+log = logging.getLogger("ctta")
 
 # Values in one pass of augmented views: enough to keep the processor busy, few enough to stay in its cache.
 PASS_CPU = 2**18
 PASS_ACCELERATOR = 2**25
+# Of the device's memory, for each value of a pass: wide networks hold some hundred activations per value of the input.
+BYTES_PER_VALUE = 2**12
 # Values in all parallel passes on a CPU together, which bounds their memory.
 PARALLEL_CPU = 2**22
 
@@ -33,8 +40,13 @@ class Execution(Config):
     network's code does not depend on the order of values in memory (`view` behind a convolution).
     """
 
-    precision: Literal["full", "bfloat16", "autocast"] = setting(
-        "full", "The weights' own precision; bfloat16 in passes without gradient; or bfloat16 autocast in all."
+    device: str | None = setting(
+        None, "Where networks run: auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:1, mps; none: where they are."
+    )
+    precision: Literal["auto", "full", "bfloat16", "autocast"] = setting(
+        "full",
+        "The weights' own precision; bfloat16 in passes without gradient; or bfloat16 autocast in all. auto: bfloat16 "
+        "on a device that is fast in it.",
     )
     channels_last: bool = setting(
         False, "Channels-last layout for mean teachers, their students and networks that see many augmented views."
@@ -54,6 +66,20 @@ class Execution(Config):
             raise ConfigError(
                 f"{' and '.join(given)} would have no effect with compile, which takes one view per pass. Remove one."
             )
+
+    def resolved(self) -> Execution:
+        """With a device that is there, and the precision that `auto` means on it."""
+        device = resolve(self.device or AUTO)
+        return self.on(device).replace(device=str(device))
+
+    def on(self, device: torch.device) -> Execution:
+        """With the precision that `auto` means on this device; one that does not help is reported."""
+        fast = kind_of(device).fast_bfloat16()
+        if self.precision == "auto":
+            return self.replace(precision="bfloat16" if fast else "full")
+        if self.precision != "full" and fast is False:
+            _report_slow(self.precision, device.type)
+        return self
 
     @contextmanager
     def scope(self, device: torch.device, *, grad: bool) -> Iterator[None]:
@@ -87,8 +113,20 @@ class Execution(Config):
         """How many views of this batch go through a network in one pass, at most."""
         if self.views_per_pass != "auto":
             return self.views_per_pass
-        limit = PASS_CPU if x.device.type == "cpu" else PASS_ACCELERATOR
+        limit, memory = PASS_CPU if x.device.type == "cpu" else PASS_ACCELERATOR, kind_of(x.device).memory
+        if memory is not None:
+            limit = min(limit, memory(x.device) // BYTES_PER_VALUE)
         return max(1, limit // x.numel() // self.passes_at_once(x))
+
+
+@cache  # once
+def _report_slow(precision: str, kind: str) -> None:
+    log.warning(
+        "precision %r does not help on this device (%s), which has no instructions for bfloat16: passes may take "
+        "several times as long as in float32. Use precision: auto, or full.",
+        precision,
+        kind,
+    )
 
 
 # What `ctta run`, the demo and `make bench` use, unless an experiment says otherwise.

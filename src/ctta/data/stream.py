@@ -7,7 +7,7 @@ loading those before it. Only one batch is in memory, plus the few that are load
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ctta.base.errors import ConfigError
 from ctta.base.prefetch import prefetch
+from ctta.core.device import pinned, upload
 from ctta.data.pictures import Images
 
 Clouds: TypeAlias = NDArray[np.float32]  # (N, P, 3)
@@ -110,6 +111,15 @@ class Stream:
                 last=number == self._count(domain) - 1,
                 scored=self.scored,
             )
+
+    def on(self, device: torch.device, start: int = 0) -> Iterator[tuple[Batch, Tensor]]:
+        """Yield the batches with their samples on the device: loaded ahead, from pinned memory, without waiting."""
+        if device.type == "cpu":
+            yield from ((batch, batch.x) for batch in self.batches(start))
+            return
+        ahead = replace(self, ahead=max(self.ahead, AHEAD))
+        for batch, x in prefetch(lambda batch: pinned(batch.x, device), ahead.batches(start), AHEAD):
+            yield batch, upload(x, device)
 
     def position(self, step: int) -> int:
         """Return the position of the domain that holds batch `step`; after the end, the number of domains."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from ctta.core.device import upload
 from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Guard
 from ctta.data.dataset import Data
@@ -28,5 +29,5 @@ def make_adapter(
 def source_batches(data: Data, adapter: Adapting) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield clean source data with their labels, on the device of the model."""
     device, _ = adapter.placement
-    for batch in open_stream(data):
-        yield batch.x.to(device), batch.y.to(device)
+    for batch, x in open_stream(data).on(device):
+        yield x, upload(batch.y, device)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ctta.base.errors import CttaError
 from ctta.base.text import failure, quoted
+from ctta.core.device import where
 from ctta.core.execution import Execution
 from ctta.core.settings import PAPER
 from ctta.core.teacher import MeanTeacher
@@ -80,7 +81,7 @@ def _contents(draft: Draft) -> Iterator[Finding]:
     """Check data, model and methods of an experiment, as far as its settings are valid."""
     made = draft.experiment
     opened = (yield from _data(made.data, made.protocol)) if draft.data_valid else None
-    model = (yield from _model(made.model)) if draft.model_valid else None
+    model = (yield from _model(made.model, made.execution)) if draft.model_valid else None
     if opened is not None and model is not None:
         yield from _together(made, *opened, model)
 
@@ -101,10 +102,10 @@ def _data(data: Data, protocol: Protocol) -> Generator[Finding, None, tuple[Stre
     return stream, batch
 
 
-def _model(settings: Model) -> Generator[Finding, None, nn.Module | None]:
+def _model(settings: Model, execution: Execution) -> Generator[Finding, None, nn.Module | None]:
     name = settings.factory or settings.name
     try:
-        model = settings.load()
+        model = settings.load(execution.device)
     except Exception as error:  # a factory is the user's own code
         text = str(error) if isinstance(error, CttaError) else f"{quoted(name)} failed ({failure(error)})."
         yield from _problems("model", *text.splitlines())
@@ -112,12 +113,13 @@ def _model(settings: Model) -> Generator[Finding, None, nn.Module | None]:
     size = sum(parameter.numel() for parameter in model.parameters())
     known = known_weights(settings)
     yield Finding("model", "fact", f"{name}: {size:,} parameters{f', weights of {known.name}' if known else ''}")
+    yield Finding("execution", "fact", f"on {execution.device}, precision {execution.precision}")
     return model
 
 
 def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) -> Iterator[Finding]:
     """Check the model on the data and every method on the model."""
-    x = batch.x[:TRIED]
+    x = batch.x[:TRIED].to(where(model))
     pixels, name = x.shape[-1], made.model.name
     entry = MODELS.get(name or "") if made.model.factory is None else None
     if entry is not None and not entry.clouds and entry.input_size != pixels:

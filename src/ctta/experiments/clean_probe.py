@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ctta.base.config import Config, setting
 from ctta.base.errors import InputError
+from ctta.core.device import upload
 from ctta.core.guard import Adapting
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS
@@ -66,7 +67,7 @@ class CleanSamples:
         n, wrong, source_wrong = 0, 0, 0
         for rows in self.batches:
             samples, labels = self.domain.load(rows)
-            x = to_tensor(samples).to(adapter.placement[0])
+            x = upload(to_tensor(samples), adapter.placement[0])
             n += len(rows)
             wrong += count_wrong(adapter.predict(x), labels, self.scored)
             source_wrong += count_wrong(adapter.source(x), labels, self.scored)

@@ -82,6 +82,10 @@ class Experiment:
             del decisive["protocol"]
         if self.measure == Measure():
             del decisive["measure"]
+        kind = (self.execution.device or "cpu").partition(":")[0]  # which one of its kind decides nothing
+        decisive["execution"] = {**decisive["execution"], "device": kind}
+        if kind == "cpu":  # as in folders of earlier versions
+            del decisive["execution"]["device"]
         for method in decisive["methods"]:
             if not method["guard"]:  # as in folders of earlier versions
                 del method["guard"]
@@ -133,9 +137,7 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     if "data" in values and data is not None and model is not None:  # without the section, they may be yet to come
         misfit = model.misfit(DATASETS[data.dataset].samples)
         problems += [f"model: {misfit}"] if misfit else []
-    given = values.get("execution", {})
-    given = {**FAST.asdict(), **given} if isinstance(given, Mapping) else given
-    execution = section(Execution, "execution", given, problems) or FAST
+    execution = _execution(values.get("execution", {}), problems)
     source = _source(values["source"], data, problems) if "source" in values else None
     methods = _methods(values.get("methods", default_methods(values)), problems)
     if "source" not in values:
@@ -232,6 +234,16 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
     found = protocol_problems(protocol, data) if data is not None else []
     problems += [f"protocol: {problem}" for problem in found]
     return PLAIN if found else protocol
+
+
+def _execution(values: Any, problems: list[str]) -> Execution:
+    """Check how networks are run; the device is there, and the precision is what `auto` means on it."""
+    values = {**FAST.asdict(), **values} if isinstance(values, Mapping) else values
+    try:
+        return (section(Execution, "execution", values, problems) or FAST).resolved()
+    except ConfigError as error:
+        problems.append(f"execution: {error}")
+        return FAST
 
 
 def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:

@@ -17,6 +17,7 @@ import torch
 from torch import nn
 
 from ctta.base.errors import InputError
+from ctta.core.device import upload, where
 from ctta.data.corruptions import PAPER
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS
@@ -73,7 +74,7 @@ def measure(data: Data, stream: Stream, model: nn.Module) -> SourceError | None:
             if (labels < 0).any():
                 return None
             with torch.no_grad():
-                wrong += count_wrong(model(to_tensor(images)), labels, stream.scored)
+                wrong += count_wrong(model(upload(to_tensor(images), where(model))), labels, stream.scored)
             samples += len(labels)
     return SourceError(100 * wrong / samples, samples, "clean" if clean else "domains")
 

@@ -23,11 +23,14 @@ from statistics import fmean
 from typing import Any
 
 import numpy as np
+import torch
 
 from ctta.base.errors import ConfigError, InputError, StateError
 from ctta.base.fileio import Appender, hashed, read_lines, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
+from ctta.core.device import AUTO, deterministic
+from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Event, Guard
 from ctta.core.networks import Normalized
 from ctta.core.settings import default_variant
@@ -170,6 +173,11 @@ class AdaptationPlan:
     cell: Cell
     classes: tuple[str, ...]  # names; empty if they are not known
     about: Mapping[str, Any]  # what was asked for, as plain data
+    execution: Execution
+
+    @property
+    def device(self) -> torch.device:
+        return self.adapter.placement[0]
 
     @property
     def samples(self) -> UnlabelledSamples:
@@ -188,7 +196,8 @@ class AdaptationPlan:
     ) -> Iterator[AdaptationSummary]:
         """Write the table, and a run folder if one is given; yields after every batch."""
         out, folder = Path(out), None if report is None else RunFolder(report)
-        with locked(out, file=True), nullcontext() if folder is None else locked(folder.path):
+        held = nullcontext() if folder is None else locked(folder.path)
+        with locked(out, file=True), held, deterministic(self.device):
             yield from self._run(out, folder, force, command)
 
     def _run(self, out: Path, folder: RunFolder | None, force: bool, command: str) -> Iterator[AdaptationSummary]:
@@ -200,14 +209,15 @@ class AdaptationPlan:
         batches = evaluate(self.adapter, self.stream, tell=False)
         if folder is not None:
             head = self._begin(folder, command)
-            batches = write_method_run(folder, self.cell.cell, self.adapter, batches, PeakMemory(), Gallery())
+            batches = write_method_run(
+                folder, self.cell.cell, self.adapter, batches, PeakMemory(self.device), Gallery()
+            )
         with writing(out):
             out.write_bytes(b"")
         with Appender(out) as file:
             table = PredictionTable(file, self.stream, self.classes)
             for evaluated in batches:
-                x = evaluated.batch.x.to(self.adapter.placement[0])
-                source = self.adapter.source(x).softmax(1).max(1)
+                source = self.adapter.source(evaluated.x).softmax(1).max(1)
                 summary = summary.add(table.write(evaluated, source.indices.tolist()))
                 summary = replace(
                     summary,
@@ -240,7 +250,7 @@ class AdaptationPlan:
             "classes": list(self.classes),
         }
         identity = hashed(json.dumps([self.about, asdict(self.cell)], sort_keys=True))
-        head = Run(self.samples.title, identity, self.about, stream, (self.cell,), environment(), command)
+        head = Run(self.samples.title, identity, self.about, stream, (self.cell,), environment(self.execution), command)
         for old in (folder.done_path, folder.records_path, folder.samples_path):
             with writing(old(self.cell.cell)):
                 old(self.cell.cell).unlink(missing_ok=True)
@@ -264,6 +274,7 @@ def plan_adaptation(
     classes: Path | str | None = None,
     detect: bool = False,
     guard: bool = True,
+    device: str = AUTO,
 ) -> AdaptationPlan:
     """Check everything before the first batch; all mistakes of the settings are reported together.
 
@@ -284,6 +295,7 @@ def plan_adaptation(
             {**(changes or {}), "method": method, "preset": preset or _safe_preset(method, changes), "guard": guard}
         ],
         "seeds": [seed],
+        "execution": {"device": device},
     }
     made, asked_size = _checked(about, method, batch, size), size  # an experiment whose data are yet to come
     if size is None and not own:
@@ -292,7 +304,8 @@ def plan_adaptation(
     if asked_size is not None and len(stream.samples.shape) == 2:
         raise ConfigError(f"{path} holds point clouds, which have no size in pixels. Remove --size.")
     (cell,) = made.cells((batch, *stream.samples.shape))
-    adapter = make_adapter(cell, made.model.load(), detects=detect)
+    execution = Execution(device=made.execution.device)
+    adapter = make_adapter(cell, made.model.load(), execution, detects=detect)
     if own and mean is None and not any(isinstance(part, Normalized) for part in adapter.source_model.modules()):
         log.warning(
             "No normalisation is known: %s gets pixels in [0, 1]. If it was trained on normalised images, give --mean "
@@ -302,8 +315,9 @@ def plan_adaptation(
     names = _class_names(model, weights, classes)
     if names and len(names) != adapter.classes:
         raise InputError(f"There are {len(names)} names of classes; the model has {adapter.classes} classes.")
+    about["execution"] = {"device": execution.device}
     asked = {**about, "data": {"path": str(path), "size": size, "batch": batch, "detect": detect}}
-    return AdaptationPlan(adapter, stream, cell, names, asked)
+    return AdaptationPlan(adapter, stream, cell, names, asked, execution)
 
 
 def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:

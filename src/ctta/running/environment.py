@@ -1,37 +1,35 @@
-"""What numbers were made with: versions, processor, threads."""
+"""What numbers were made with: versions, processor, threads, device, precision."""
 
 from __future__ import annotations
 
 import platform
-from contextlib import suppress
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
 import ctta
+from ctta.core.device import kind_of, processor
+from ctta.core.execution import Execution
 
 
-def environment(threads: int | None = None) -> dict[str, Any]:
-    """Describe this machine and its libraries; `threads` are those of a worker process, if it is not this one."""
+def environment(execution: Execution | None = None, threads: int | None = None) -> dict[str, Any]:
+    """Describe this machine, its libraries and device; `threads` are those of a worker, if it is not this process."""
+    execution = execution or Execution()
+    device = torch.device(execution.device or "cpu")
+    kind = kind_of(device)
+    own = {} if device.type == "cpu" else {"accelerator": kind.named(device), "driver": kind.driver()}
     return {
         "ctta": ctta.__version__,
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
-        "processor": _processor(),
+        "processor": processor(),
         "threads": threads or torch.get_num_threads(),
-        "device": "cpu",
+        "device": str(device),
+        **own,
+        "precision": execution.precision,
         "date": datetime.now(UTC).date().isoformat(),
     }
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

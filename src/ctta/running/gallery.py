@@ -35,12 +35,12 @@ class Gallery:
         batch, selected = evaluated.batch, evaluated.selected
         if not batch.last or batch.position >= SEGMENTS:
             return
-        n, device = min(SHOWN, len(batch.x)), adapter.placement[0]
+        n = min(SHOWN, len(batch.x))
         self.kept[batch.position] = {
             "images": as_pictures(batch.x[:n]),
             "position": np.full(n, batch.position),
             "label": batch.y[:n].numpy(),
-            "source": batch.answer(adapter.source(batch.x[:n].to(device))).cpu().numpy(),
+            "source": batch.answer(adapter.source(evaluated.x[:n])).cpu().numpy(),
             "adapted": evaluated.prediction[:n].numpy(),
             "confidence": evaluated.confidence[:n].numpy(),
             "selected": np.full(n, -1) if selected is None else selected[:n].long().numpy(),

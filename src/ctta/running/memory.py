@@ -1,4 +1,4 @@
-"""Memory of the process: how much was needed, and how to keep freed memory for the next pass.
+"""Memory: how much was needed, and how to keep freed memory for the next pass.
 
 The C library returns large blocks to the system as soon as they are freed, and every pass of a network asks for the
 same blocks again, page by page. If layers are wide and computations light, as in networks for point clouds, half the
@@ -13,6 +13,10 @@ import resource
 import sys
 from contextlib import suppress
 from pathlib import Path
+
+import torch
+
+from ctta.core.device import kind_of
 
 # glibc's mallopt: how much unused memory is kept; from which size on a block is a mapping of its own; how many pools
 # threads have, of which all but the first give memory back whatever the other two say.
@@ -34,18 +38,27 @@ def keep_freed() -> None:
 
 
 class PeakMemory:
-    """Measures how much memory the process took beyond what it had when this object was made."""
+    """Measures how much memory was taken beyond what was in use when this object was made.
 
-    def __init__(self) -> None:
+    On a device with memory of its own it is the device's, else that of the process.
+    """
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.device = torch.device(device)
+        self.kind = kind_of(self.device)
         gc.collect()
         with suppress(OSError, AttributeError):
             ctypes.CDLL(None).malloc_trim(0)  # glibc: what earlier method runs freed goes back to the system
         with suppress(OSError):
             Path("/proc/self/clear_refs").write_text("5")  # Linux: the peak starts anew
-        self.start = _resident("VmRSS")
+        self.kind.restart_peak(self.device)
+        self.start = self._peak() if self.kind.peak else _resident("VmRSS")
 
     def megabytes(self) -> float:
-        return round(max(0.0, _resident("VmHWM") - self.start), 1)
+        return round(max(0.0, self._peak() - self.start), 1)
+
+    def _peak(self) -> float:
+        return _resident("VmHWM") if self.kind.peak is None else self.kind.peak(self.device) / 2**20
 
 
 def _resident(field: str) -> float:

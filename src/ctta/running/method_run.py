@@ -19,6 +19,7 @@ from pathlib import Path
 from ctta.base.errors import StateError
 from ctta.base.fileio import Appender, writing
 from ctta.base.lock import locked
+from ctta.core.device import where
 from ctta.core.guard import Adapting
 from ctta.experiments.build import make_adapter, source_batches
 from ctta.records.run_folder import Cell, Done, Record, RunFolder, WrittenRecords, parse_records, problems_of
@@ -55,7 +56,7 @@ def run_method(run: ClaimedRun, cell: Cell, *, checkpoint_seconds: float = 30.0)
 
 def _go_on(run: ClaimedRun, cell: Cell, checkpoint_seconds: float) -> Iterator[Record]:
     experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream
-    memory, boundaries = PeakMemory(), experiment.data.boundaries
+    memory, boundaries = PeakMemory(where(run.opened.model)), experiment.data.boundaries
     adapter, gallery, known, start = _resumed(run, cell)
     clean = experiment.measure.open(experiment.data, stream)
     batches = evaluate(adapter, stream, start=start, tell=boundaries == "known", clean=clean)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ctta.base.errors import StateError
 from ctta.base.text import quoted
+from ctta.core.device import synchronize, upload, where
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
@@ -36,8 +37,10 @@ class OpenExperiment:
 
     def warm_up(self) -> None:
         """Load libraries and start threads before the first batch is timed."""
+        device = where(self.model)
         with torch.no_grad():
-            self.model(self.x)
+            self.model(upload(self.x, device))
+        synchronize(device)
 
     def files(self) -> dict[str, str]:
         """What the files hold that decide the numbers, as hashes: of the data, the weights and the source data."""
@@ -83,9 +86,10 @@ class ClaimedRun:
 
 def open_experiment(experiment: Experiment) -> OpenExperiment:
     """Open stream and model, and see that they fit each other."""
-    stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
+    stream = open_stream(experiment.data, experiment.protocol)
+    model = experiment.model.load(experiment.execution.device)
     x = next(iter(stream)).x
-    classes = Source(model)(x[:TRIED]).shape[-1]
+    classes = Source(model)(upload(x[:TRIED], where(model))).shape[-1]
     scorable(stream, classes)
     return OpenExperiment(experiment, stream, model, x, classes)
 
@@ -136,7 +140,7 @@ def _new(
         "source_check": None if source is None else asdict(source),
     }
     notes = (*experiment.notes, *stream.notes)
-    identity, made_with = experiment.identity(files), environment(threads)
+    identity, made_with = experiment.identity(files), environment(experiment.execution, threads)
     return Run(experiment.name, identity, asdict(experiment), about, cells, made_with, command, notes)
 
 

@@ -14,8 +14,11 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import torch
+
 from ctta.base.errors import ConfigError, CttaError, StateError
 from ctta.base.lock import locked
+from ctta.core.device import deterministic
 from ctta.experiments.experiment import Experiment
 from ctta.experiments.sweep import Sweep
 from ctta.records.run_folder import RunFolder
@@ -68,7 +71,8 @@ def _run(runs: list[tuple[Experiment, RunFolder]], engine: Engine, command: str)
     for experiment, folder in runs:
         claimed = None  # frees its memory before the next one is opened
         try:
-            claimed = claim(open_experiment(experiment), folder, command, engine.threads)
+            with deterministic(torch.device(experiment.execution.device or "cpu")):
+                claimed = claim(open_experiment(experiment), folder, command, engine.threads)
             left = claimed.unfinished()
             for cell in left:
                 repair(claimed, cell)

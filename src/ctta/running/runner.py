@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ctta.core.adapter import Step
+from ctta.core.device import kind_of, synchronize
 from ctta.core.guard import Adapting
 from ctta.data.stream import Batch, Stream
 from ctta.experiments.clean_probe import CleanSamples
@@ -18,9 +19,10 @@ from ctta.records.run_folder import BINS, Record
 
 @dataclass(frozen=True)
 class Evaluated:
-    """One batch, its record and its predictions, all on the host."""
+    """One batch, its record and its predictions on the host, and its samples where the adapter is."""
 
     batch: Batch
+    x: Tensor
     record: Record
     prediction: Tensor  # (N,), int64
     confidence: Tensor  # (N,), float64
@@ -31,20 +33,21 @@ def evaluate(
     adapter: Adapting, stream: Stream, *, start: int = 0, tell: bool = True, clean: CleanSamples | None = None
 ) -> Iterator[Evaluated]:
     """Adapt along a stream; `tell`: the adapter learns where a domain starts; `clean`: evaluated after each segment."""
-    for batch in stream.batches(start):
+    for batch, x in stream.on(adapter.placement[0], start):
         if batch.first and tell:
             adapter.begin_domain()
-        evaluated = _evaluate(adapter, batch)
+        evaluated = _evaluate(adapter, batch, x)
         if clean is not None and batch.last:
             evaluated = replace(evaluated, record=replace(evaluated.record, clean=clean.ask(adapter)))
         yield evaluated
 
 
-def _evaluate(adapter: Adapting, batch: Batch) -> Evaluated:
-    x = batch.x.to(adapter.placement[0])
+def _evaluate(adapter: Adapting, batch: Batch, x: Tensor) -> Evaluated:
+    synchronize(x.device)  # the copy, and what was asked of the device before it
     began = time.perf_counter()
     step = adapter.step(x)
     prediction, confidence, selected, info = _read(step, batch.answer(step.logits))
+    synchronize(x.device)
     seconds = time.perf_counter() - began
     right, known = prediction == batch.y, bool((batch.y >= 0).all())
     record = Record(
@@ -62,14 +65,15 @@ def _evaluate(adapter: Adapting, batch: Batch) -> Evaluated:
         selected_wrong=None if selected is None else int((selected & ~right).sum()) if known else -1,
         bins=_bins(confidence, right),
     )
-    return Evaluated(batch, record, prediction, confidence, selected)
+    return Evaluated(batch, x, record, prediction, confidence, selected)
 
 
 def _read(step: Step, prediction: Tensor) -> tuple[Tensor, Tensor, Tensor | None, list[float]]:
     """Bring all that a record needs to the host in one read: a device that is asked often waits each time."""
     names = [name for name in ("confidence", "selected") if name in step.samples]
     parts = [prediction, *(step.samples[name] for name in names), *(value.reshape(1) for value in step.info.values())]
-    packed = torch.cat([part.to(prediction.device, torch.float64, non_blocking=True) for part in parts]).tolist()
+    dtype = torch.float64 if kind_of(prediction.device).wide else torch.float32
+    packed = torch.cat([part.to(prediction.device, dtype, non_blocking=True) for part in parts]).tolist()
     size = (1 + len(names)) * len(prediction)
     rows = torch.tensor(packed[:size], dtype=torch.float64).reshape(1 + len(names), -1)
     return rows[0].long(), rows[1], rows[2].bool() if "selected" in names else None, packed[size:]

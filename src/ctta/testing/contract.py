@@ -12,7 +12,7 @@ import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from ctta.base.errors import CttaError, InputError, ModelError
 from ctta.core import optim
 from ctta.core.adapter import Adapter, Step
+from ctta.testing.device import pretended, waits
 from ctta.testing.networks import CLASSES, make_network, make_stream
 
 # Settings that make hidden state visible: large steps, a fast teacher, augmentations and memories in use, samples
@@ -53,7 +54,9 @@ class Case:
         """A new adapter with lively settings, prepared with source data."""
         settings = {key: value for key, value in LIVELY.items() if self.has(key)}
         adapter = self.method(model or self.model(), seed=seed, **{**settings, **self.arguments, **fields})
-        adapter.prepare((x, torch.arange(len(x)) % CLASSES) for x in make_stream(self.network, 2))
+        device = adapter.placement[0]
+        source = make_stream(self.network, 2)
+        adapter.prepare((x.to(device), (torch.arange(len(x)) % CLASSES).to(device)) for x in source)
         return adapter
 
     def stream(self, batches: int = 6) -> list[Tensor]:
@@ -448,37 +451,35 @@ def check_default_dtype(case: Case) -> None:
         torch.set_default_dtype(before)
 
 
-class OnDevice(Tensor):
-    """A tensor that pretends to be on a device: it counts reads on the host, and copies that wait for it."""
-
-    reads: ClassVar[list[str]] = []
-    HOST: ClassVar[list[str]] = [
-        *("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "cpu", "numpy"),
-        *("nonzero", "masked_select", "unique", "bincount"),
-    ]
-
-    @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        name = getattr(function, "__name__", "")
-        masked = name in ("__getitem__", "__setitem__") and any(
-            isinstance(index, Tensor) and index.dtype == torch.bool
-            for index in (args[1] if isinstance(args[1], tuple) else (args[1],))
-        )
-        waits = name == "to" and not isinstance(args[0], OnDevice) and not (kwargs or {}).get("non_blocking")
-        if (name in cls.HOST and isinstance(args[0], OnDevice)) or masked or waits:
-            cls.reads.append(name)
-        return super().__torch_function__(function, types, args, kwargs or {})  # type: ignore[no-untyped-call]
+def check_other_device(case: Case) -> None:
+    """On a device that is not the CPU, or after a move to it, nothing is on the CPU: no operand and no state."""
+    for moved in (False, True):
+        with pretended() as device:
+            try:
+                adapter = case.adapter(model=case.model() if moved else case.model().to(device)).to(device)
+                for x in case.stream(3):
+                    step = adapter.step(x.to(device))
+                adapter.predict(x.to(device))
+            except (CttaError, RuntimeError, TypeError) as error:
+                raise AssertionError(f"it fails on another device than the CPU: {error}") from error
+            held = [*adapter.named_parameters(), *adapter.named_buffers(), ("the logits", step.logits)]
+            held += [("samples", value) for value in step.samples.values()]
+            if adapter.optimizer is not None:
+                held += [("the optimiser", value) for value in optim.moments(adapter.optimizer)]
+            left = list(dict.fromkeys(name for name, value in held if value.device != device))
+            assert not left, f"it left on the CPU: {', '.join(left)}"
 
 
 def check_two_synchronisations(case: Case) -> None:
     """At most two host-device synchronisations per batch: one before anything changes, one after."""
     fields: dict[str, Any] = {"augmentation_threshold": 0.5} if case.has("augmentation_threshold") else {}
-    adapter = case.adapter(**fields)
-    for number, x in enumerate(case.stream(3)):
-        OnDevice.reads.clear()
-        adapter.step(x.as_subclass(OnDevice))
-        waits = len(OnDevice.reads)
-        assert waits <= 2, f"batch {number} waited for the device {waits}x: {OnDevice.reads}"
+    with pretended() as device:
+        adapter = case.adapter(model=case.model().to(device), **fields)
+        for number, x in enumerate(case.stream(3)):
+            there = x.to(device)
+            waits.clear()
+            adapter.step(there)
+            assert len(waits) <= 2, f"batch {number} waited for the device {len(waits)}x: {waits}"
 
 
 CHECKS: tuple[Callable[[Case], None], ...] = tuple(

@@ -15,7 +15,7 @@ import logging
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -35,6 +35,7 @@ from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
 from ctta.base.text import failure
 from ctta.core import optim
+from ctta.core.device import deterministic, pinned, resolve, upload
 from ctta.core.networks import Normalized, class_count
 from ctta.core.teacher import calibrate_gate
 from ctta.data.datasets import DATASETS, open_stream
@@ -132,7 +133,7 @@ class Learner:
 
     def __init__(self, settings: TrainingSettings) -> None:
         self.settings, self.recipe = settings, settings.train
-        self.device = torch.device(self.recipe.device)
+        self.device = resolve(self.recipe.device)
         stream = open_stream(settings.data)
         self.test = open_stream(settings.test) if settings.test else None
         if len(stream.domains) > 1:
@@ -160,13 +161,14 @@ class Learner:
 
     def run(self) -> Iterator[TrainingProgress]:
         """Train from the current step to the end."""
-        while self.step < self.total:
-            epoch = self.step // self.steps
-            began = time.monotonic()
-            for x, y in self._batches(epoch, self.step % self.steps):
-                loss = self._learn(x, y)
-                ended = None if self.step % self.steps else self._end(epoch, time.monotonic() - began)
-                yield TrainingProgress(self.step, self.total, loss, ended)
+        with deterministic(self.device):
+            while self.step < self.total:
+                epoch = self.step // self.steps
+                began = time.monotonic()
+                for x, y in self._batches(epoch, self.step % self.steps):
+                    loss = self._learn(x, y)
+                    ended = None if self.step % self.steps else self._end(epoch, time.monotonic() - began)
+                    yield TrainingProgress(self.step, self.total, loss, ended)
 
     def state(self) -> dict[str, Any]:
         """Return all that is needed to resume."""
@@ -229,7 +231,7 @@ class Learner:
                 f"{int(y.min())} to {int(y.max())}. Set model.classes, or correct the labels."
             )
         random = Randomness(mix(self.recipe.seed, epoch + 1), number, self.device)
-        x, y = x.to(self.device), y.to(self.device)
+        x, y = upload(x, self.device), upload(y, self.device)
         if self.recipe.points is not None:
             x = draw_points(x, self.recipe.points, random)
         if self.recipe.augment != "none":
@@ -237,8 +239,8 @@ class Learner:
         for group in self.optimizer.param_groups:
             group["lr"] = self.recipe.rate(self.step, self.total)
         self.network.train()
-        narrow = torch.autocast(self.device.type, torch.bfloat16, enabled=self.recipe.precision == "autocast")
-        with random.scoped(), narrow:
+        narrow = self.recipe.precision == "autocast"
+        with random.scoped(), torch.autocast(self.device.type, torch.bfloat16) if narrow else nullcontext():
             logits, penalty = self._regularized(x)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(logits, y, label_smoothing=self.recipe.label_smoothing) + penalty
@@ -288,7 +290,7 @@ class Learner:
         self.network.eval()
         wrong = seen = 0
         for x, y in batches:
-            wrong += int((self.network(x.to(self.device)).argmax(1).cpu() != y).sum())
+            wrong += int((self.network(upload(x, self.device)).argmax(1).cpu() != y).sum())
             seen += len(y)
         return 100 * wrong / seen if seen else None
 
@@ -298,11 +300,14 @@ class Learner:
         return self._load(_cut(self.rows[order], self.batch)[start : self.steps])
 
     def _load(self, parts: Sequence[Rows]) -> Iterator[tuple[Tensor, Tensor]]:
-        for _, (samples, labels) in prefetch(self.domain.load, parts, PREFETCHED):
-            yield to_tensor(samples), torch.from_numpy(labels.astype(np.int64))
+        def load(rows: Rows) -> tuple[Tensor, Tensor]:
+            samples, labels = self.domain.load(rows)
+            return pinned(to_tensor(samples), self.device), torch.from_numpy(labels.astype(np.int64))
+
+        return (made for _, made in prefetch(load, parts, PREFETCHED))
 
     def _inputs(self, rows: Rows) -> Iterator[Tensor]:
-        return (x.to(self.device) for x, _ in self._load(_cut(rows, CHUNK)))
+        return (upload(x, self.device) for x, _ in self._load(_cut(rows, CHUNK)))
 
     def _normalization(self, started: nn.Module) -> tuple[list[float], list[float]] | None:
         """Return mean and std per channel: the network's own, given or measured; None for point clouds."""
@@ -312,12 +317,12 @@ class Learner:
         if given.mean is not None and given.std is not None:
             return list(given.mean), list(given.std)
         pixels, total, squares = 0, torch.zeros(1), torch.zeros(1)
-        for x in self._inputs(np.sort(self.rows[:MEASURED])):
+        for x, _ in self._load(_cut(np.sort(self.rows[:MEASURED]), CHUNK)):
             if x.dim() != 4:
                 return None
             pixels += len(x) * x.shape[2] * x.shape[3]
-            total = total + x.double().sum((0, 2, 3)).cpu()
-            squares = squares + x.double().square().sum((0, 2, 3)).cpu()
+            total = total + x.double().sum((0, 2, 3))
+            squares = squares + x.double().square().sum((0, 2, 3))
         mean = total / pixels
         std = (squares / pixels - mean**2).clamp(min=1e-6).sqrt()
         return [round(value, 4) for value in mean.tolist()], [round(value, 4) for value in std.tolist()]

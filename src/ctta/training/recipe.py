@@ -14,7 +14,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from ctta.base.config import Config, section, setting
@@ -22,6 +21,8 @@ from ctta.base.errors import ConfigError, nearest
 from ctta.base.fileio import hashed
 from ctta.base.limits import CLASSES, EPOCHS
 from ctta.base.text import quoted
+from ctta.core.device import AUTO
+from ctta.core.execution import Execution
 from ctta.data.dataset import Data
 from ctta.data.datasets import DATASETS
 from ctta.data.datasets import problems as data_problems
@@ -72,11 +73,13 @@ class Recipe(Config):
         "standard", "Standard augmentation, the same without flips, or none.", renamed={"unmirrored": "no_flip"}
     )
     points: int | None = setting(None, "Points drawn per point cloud and batch; all by default.", low=1)
-    precision: Literal["full", "autocast"] = setting("full", "The weights' own precision, or bfloat16 autocast.")
+    precision: Literal["auto", "full", "autocast"] = setting(
+        "full", "The weights' own precision, or bfloat16 autocast. auto: autocast on a device that is fast in bfloat16."
+    )
     holdout: float = setting(0.0, "Fraction of the data that is kept for testing if there is no test set.", low=0.0)
     test_every: int = setting(5, "Epochs between two tests; the last epoch is always tested.", low=1)
     seed: int = setting(0, "Seed of weights, order and augmentation.", low=0)
-    device: str = setting("cpu", "Where to train: cpu, cuda, cuda:1, mps ...")
+    device: str = setting(AUTO, "Where to train: auto (CUDA, else MPS, else the CPU), cpu, cuda, cuda:1, mps.")
 
     def rate(self, step: int, steps: int) -> float:
         """Return the learning rate of a step: a linear warm-up, then a cosine to zero."""
@@ -92,11 +95,12 @@ class Recipe(Config):
             found.append("holdout and a test section exclude each other: give one of them.")
         if self.holdout >= 1:
             found.append(f"holdout must be less than 1: something must be left to learn from. Got {self.holdout}.")
-        try:
-            torch.empty(0, device=self.device)
-        except (RuntimeError, AssertionError) as error:
-            found.append(f"the device {quoted(self.device)} cannot be used ({str(error).splitlines()[0]}).")
         return found
+
+    def resolved(self) -> Recipe:
+        """With a device that is there, and the precision that `auto` means on it."""
+        asked = Execution(device=self.device, precision=self.precision).resolved()
+        return self.replace(device=asked.device, precision="full" if asked.precision == "full" else "autocast")
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,12 @@ def make(values: Mapping[str, Any]) -> TrainingSettings:
     if network and data and data.dataset in DATASETS:
         misfit = network.source().misfit(DATASETS[data.dataset].samples)
         problems += [f"model: {misfit}"] if misfit else []
-    problems += [f"train: {problem}" for problem in recipe.problems(tested=tested)] if recipe else []
+    if recipe:
+        problems += [f"train: {problem}" for problem in recipe.problems(tested=tested)]
+        try:
+            recipe = recipe.resolved()
+        except ConfigError as error:
+            problems.append(f"train: {error}")
     if problems or network is None or recipe is None or data is None:
         raise ConfigError("\n".join(problems))
     return TrainingSettings(data, test, network, recipe)

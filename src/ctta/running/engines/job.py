@@ -5,12 +5,15 @@ from __future__ import annotations
 import traceback
 from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
+import torch
+
 from ctta.base.errors import CttaError
 from ctta.base.text import failure
+from ctta.core.device import deterministic
 from ctta.experiments.experiment import Experiment
 from ctta.records.run_folder import Cell, RunFolder
 from ctta.running.method_run import run_method
@@ -32,6 +35,17 @@ class Job:
     def name(self) -> str:
         """Its folder and its method run: no two jobs share it."""
         return f"{self.folder}/{self.cell.cell}"
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is to run; without an index, any device of the kind will do."""
+        return torch.device(self.experiment.execution.device or "cpu")
+
+    def on(self, device: str) -> Job:
+        """The same job on this device."""
+        return replace(
+            self, experiment=replace(self.experiment, execution=self.experiment.execution.replace(device=device))
+        )
 
 
 @dataclass(frozen=True)
@@ -66,14 +80,15 @@ def run_jobs(jobs: Iterable[Job], checkpoint_seconds: float, claimed: ClaimedRun
     warm: Path | None = None  # the last run stays open and warm, since jobs of one run follow each other
     for job in jobs:
         try:
-            if claimed is None or claimed.folder.path.resolve() != job.folder:
-                claimed = None  # frees its memory before the next one is opened
-                claimed = claim(open_experiment(job.experiment), RunFolder(job.folder))
-            if warm != job.folder:
-                claimed.opened.warm_up()
-                warm = job.folder
-            for record in run_method(claimed, job.cell, checkpoint_seconds=checkpoint_seconds):
-                yield Event(job, record.step + 1, record.domain)
+            with deterministic(job.device):
+                if claimed is None or claimed.folder.path.resolve() != job.folder:
+                    claimed = None  # frees its memory before the next one is opened
+                    claimed = claim(open_experiment(job.experiment), RunFolder(job.folder))
+                if warm != job.folder:
+                    claimed.opened.warm_up()
+                    warm = job.folder
+                for record in run_method(claimed, job.cell, checkpoint_seconds=checkpoint_seconds):
+                    yield Event(job, record.step + 1, record.domain)
         except CttaError as error:
             yield Event(job, over=True, error=str(error))
         except Exception as error:  # models are anybody's code, so it also says where

@@ -17,6 +17,7 @@ from multiprocessing.context import SpawnProcess
 import torch
 
 from ctta.base.errors import StateError
+from ctta.core.device import kind_of
 from ctta.running.engines.job import LOSSES, Event, Events, Job, LostWorkers, run_jobs
 from ctta.running.memory import keep_freed
 from ctta.running.opening import ClaimedRun
@@ -30,13 +31,14 @@ class Worker:
 
     process: SpawnProcess
     line: Connection
+    number: int  # no two that live share it
     ready: bool = False  # has reported that it has started
     job: Job | None = None
 
 
 @dataclass(frozen=True)
 class Processes:
-    """Runs jobs in `workers` processes; without it, in as many as the processor has room for."""
+    """Runs jobs in `workers` processes, each on a device in turn; without it, in as many as there is room for."""
 
     workers: int | None = None
     threads: int = 1
@@ -44,20 +46,22 @@ class Processes:
 
     def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
         """Run all jobs; yields after every batch of any. Closed or interrupted, it ends all workers."""
-        most = self.workers or max(1, (os.cpu_count() or 1) // self.threads)
+        most = self.workers or min((_room(job, self.threads) for job in jobs), default=1)
         waiting, lost, crew = deque(jobs), LostWorkers(), dict[Connection, Worker]()
         stillborn = 0
         try:
             while waiting or any(worker.job for worker in crew.values()):
                 wanted = min(most, len(waiting) + sum(worker.job is not None for worker in crew.values()))
                 while len(crew) < wanted:
-                    worker = _start(self.threads, self.checkpoint_seconds)
+                    taken = {worker.number for worker in crew.values()}
+                    number = next(number for number in range(most) if number not in taken)
+                    worker = _start(number, self.threads, self.checkpoint_seconds)
                     crew[worker.line] = worker
                 for worker in crew.values():
                     if worker.ready and worker.job is None and waiting:
                         worker.job = waiting.popleft()
                         with suppress(OSError):  # it is gone; its line will say so
-                            worker.line.send(worker.job)
+                            worker.line.send(in_turn(worker.job, worker.number))
                 for line in wait(list(crew)):
                     assert isinstance(line, Connection)
                     worker = crew[line]
@@ -91,13 +95,25 @@ class Processes:
                 _end(worker)
 
 
-def _start(threads: int, checkpoint_seconds: float) -> Worker:
+def _room(job: Job, threads: int) -> int:
+    """How many workers this machine has room for: one per device, or on a CPU as many as it has cores for."""
+    cores = max(1, (os.cpu_count() or 1) // threads)
+    return cores if job.device.type == "cpu" else min(cores, kind_of(job.device).count())
+
+
+def in_turn(job: Job, number: int) -> Job:
+    """The job on the device of worker `number`, unless one is named or there is only one."""
+    count = kind_of(job.device).count()
+    return job if job.device.index is not None or count < 2 else job.on(f"{job.device.type}:{number % count}")
+
+
+def _start(number: int, threads: int, checkpoint_seconds: float) -> Worker:
     ours, theirs = SPAWN.Pipe()
     process = SPAWN.Process(target=_work, args=(theirs, threads, checkpoint_seconds), daemon=True)
     with _inherited(threads):
         process.start()
     theirs.close()  # so that the line ends with the worker
-    return Worker(process, ours)
+    return Worker(process, ours, number)
 
 
 def _end(worker: Worker) -> None:

@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from ctta.base.errors import StateError
+from ctta.base.errors import ConfigError, StateError
 from ctta.base.fileio import optional_import
 from ctta.base.text import quoted
 from ctta.running.engines.job import Event, Events, Job, LostWorkers, run_jobs
@@ -32,7 +32,7 @@ from ctta.running.opening import ClaimedRun
 
 @dataclass(frozen=True)
 class RayCluster:
-    """Runs jobs on a cluster, `workers` at a time, or as many as it has room for."""
+    """Runs jobs on a cluster, `workers` at a time, or as many as it has room for; each has a GPU to itself or none."""
 
     address: str = "auto"
     workers: int | None = None
@@ -43,12 +43,14 @@ class RayCluster:
     def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
         """Run all jobs; yields as updates come in."""
         ray = _connect(self.address)
-        remote = ray.remote(num_cpus=self.threads, max_retries=0)(_work).options(num_returns="streaming")
+        gpus = _gpus(jobs)
+        remote = ray.remote(num_cpus=self.threads, num_gpus=gpus, max_retries=0)(_work)
+        remote = remote.options(num_returns="streaming")
         given = (self, os.getcwd(), [path for path in sys.path if path])
         waiting, lost, running = deque(jobs), LostWorkers(), dict[Any, Job]()
         try:
             while waiting or running:
-                room = self.workers or max(1, int(ray.cluster_resources().get("CPU", 0)) // self.threads)
+                room = self.workers or _room(ray.cluster_resources(), self.threads, gpus)
                 while waiting and len(running) < room:
                     job = waiting.popleft()
                     running[remote.remote(job, read_files(job.folder, job.cell.cell), *given)] = job
@@ -72,6 +74,20 @@ class RayCluster:
                     yield event
         finally:
             ray.shutdown()  # ends what is still running
+
+
+def _gpus(jobs: Sequence[Job]) -> int:
+    """GPUs of each worker. Ray shows a worker only those that it was given, so that `cuda` is the right one."""
+    named = [str(job.device) for job in jobs if job.device.index is not None]
+    if named:
+        raise ConfigError(f"Ray hands out the GPUs, and {quoted(named[0])} names one. Give --device cuda instead.")
+    return int(any(job.device.type == "cuda" for job in jobs))
+
+
+def _room(resources: Mapping[str, float], threads: int, gpus: int) -> int:
+    """How many workers the cluster has room for; one at least, which waits if there is none."""
+    cores = int(resources.get("CPU", 0)) // threads
+    return max(1, min(cores, int(resources.get("GPU", 0))) if gpus else cores)
 
 
 def _connect(address: str) -> Any:
