@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import torch
 
 from ctta.base.randomness import Randomness, mix
@@ -36,3 +38,16 @@ def test_the_global_generator_follows_the_seed_inside_and_is_as_before_outside()
         assert torch.equal(torch.rand(3), first)
     with Randomness(0, 2, CPU).scoped():
         assert not torch.equal(torch.rand(3), first)
+
+
+def test_the_global_generator_of_mps_follows_the_seed_and_is_put_back(monkeypatch):
+    calls = []
+    monkeypatch.setattr(torch.mps, "get_rng_state", lambda: "before")
+    monkeypatch.setattr(torch.mps, "manual_seed", lambda seed: calls.append(seed))
+    monkeypatch.setattr(torch.mps, "set_rng_state", lambda state: calls.append(state))
+    random = Randomness(0, 1, CPU)
+    random.place = torch.device("mps")
+    with suppress(KeyError), random.scoped():
+        assert calls == [random.seed]
+        raise KeyError
+    assert calls == [random.seed, "before"]

@@ -50,12 +50,19 @@ class Randomness:
     @contextmanager
     def scoped(self) -> Iterator[None]:
         """For models that draw from the global generators: inside they follow the seed, after it they are as before."""
-        cuda = self.place.type == "cuda"
+        cuda, mps = self.place.type == "cuda", self.place.type == "mps"
+        before = torch.mps.get_rng_state() if mps else None
         with torch.random.fork_rng(devices=[self.place] if cuda else []):
             torch.default_generator.manual_seed(self.seed)
             if cuda:
                 torch.cuda.default_generators[self.place.index].manual_seed(self.seed)
-            yield
+            if mps:
+                torch.mps.manual_seed(self.seed)
+            try:
+                yield
+            finally:
+                if before is not None:
+                    torch.mps.set_rng_state(before)
 
 
 class _Remembered(Randomness):
