@@ -45,7 +45,7 @@ def changed(section, **changes):
 
 def test_nothing_wrong():
     found = list(check(SPEC))
-    assert {finding.about for finding in found} == {"data", "model", "methods", "error"}
+    assert {finding.about for finding in found} == {"data", "model", "execution", "methods", "error"}
     assert not [finding for finding in found if finding.kind == "problem"]
     facts = "\n".join(said(SPEC, "fact"))
     for words in ("2 domains, 4 batches of up to 20, each sample 3 x 32 x 32", "to 10 classes", "source-s0", "dss-s0"):

@@ -7,6 +7,8 @@ import json
 import pytest
 
 from ctta import ConfigError
+from ctta.core import device as devices
+from ctta.core.device import Kind
 from ctta.experiments.sections import read_yaml
 from ctta.training.recipe import Network, Recipe, make
 
@@ -64,3 +66,16 @@ def test_former_words_are_named():
 def test_a_network_is_built_with_the_classes_of_the_data():
     assert Network("small_resnet").build(3).fc.out_features == 3
     assert Network("embedded").build(7).fc.out_features == 7
+
+
+@pytest.mark.parametrize(("fast", "found"), [(True, "autocast"), (False, "full")])
+def test_the_precision_auto_is_what_the_device_is_fast_in(monkeypatch, fast, found):
+    monkeypatch.setitem(devices.KINDS, "cpu", Kind(lambda: 1, fast_bfloat16=lambda: fast))
+    made = make(SPEC | {"train": {"precision": "auto", "device": "cpu"}})
+    assert (made.train.precision, made.train.device) == (found, "cpu")
+
+
+def test_which_device_of_its_kind_it_is_decides_nothing(monkeypatch):
+    monkeypatch.setitem(devices.KINDS, "cuda", Kind(lambda: 2))
+    first, second, other = (make(SPEC | {"train": {"device": name}}).identity() for name in ("cuda", "cuda:1", "cpu"))
+    assert first == second != other

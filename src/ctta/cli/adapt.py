@@ -64,7 +64,7 @@ def command(
         classes=classes,
         detect=detect,
         guard=guard,
-        device=device or AUTO,
+        device=AUTO if device is None else device,
     )
     say(plan.describe(), error=True, quiet=quiet)
     done, total = 0, len(plan.samples)

@@ -77,8 +77,8 @@ class AdaContrast(Adapter):
         self.train_on(self.student.parameters())
         device, dtype = self.placement
         features, labels = random_queue(size, width, self.classes)
-        self.register_buffer("queue_features", features.to(device, dtype))
-        self.register_buffer("queue_labels", labels.to(device))
+        self.register_buffer("queue_features", features.to(device, dtype, non_blocking=True))
+        self.register_buffer("queue_labels", labels.to(device, non_blocking=True))
         self.register_buffer("memory_features", torch.zeros(size, width, device=device, dtype=dtype))
         self.register_buffer("memory_probabilities", torch.zeros(size, self.classes, device=device, dtype=dtype))
         self.register_buffer("seen", torch.zeros((), device=device, dtype=torch.int64))

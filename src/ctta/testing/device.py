@@ -159,10 +159,12 @@ def pretended() -> Iterator[torch.device]:
     kinds = mock.patch.object(devices, "KINDS", {DEVICE.type: kind, **devices.KINDS})
     fused = "torch.optim.optimizer._get_fused_kernels_supported_devices"
     optimizers = mock.patch(fused, return_value=["cpu", DEVICE.type])
-    lifts = torch._C._only_lift_cpu_tensors()
+    lifts, swaps = torch._C._only_lift_cpu_tensors(), torch.__future__.get_swap_module_params_on_conversion()
     torch._C._set_only_lift_cpu_tensors(True)
+    torch.__future__.set_swap_module_params_on_conversion(True)  # a parameter that moves stays the same object
     try:
         with kinds, mock.patch("torch.Generator", _Generator), optimizers, _Mode():  # type: ignore[no-untyped-call]
             yield DEVICE
     finally:
         torch._C._set_only_lift_cpu_tensors(lifts)
+        torch.__future__.set_swap_module_params_on_conversion(swaps)

@@ -114,7 +114,9 @@ class TrainingSettings:
 
     def identity(self) -> str:
         """Return a hash of everything that decides the weights."""
-        return hashed(json.dumps(asdict(self), sort_keys=True))
+        decisive = asdict(self)
+        decisive["train"]["device"] = self.train.device.partition(":")[0]  # which one of its kind decides nothing
+        return hashed(json.dumps(decisive, sort_keys=True))
 
 
 def make(values: Mapping[str, Any]) -> TrainingSettings:

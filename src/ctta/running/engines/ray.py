@@ -3,6 +3,7 @@
 No shared disk is needed for the run folders: workers send what they write, and this side writes it down (see
 `transfer`). Data and weights must lie at the same path on every node, and ctta must be installed there; what a node
 reads is compared with the head of the run by content, so a node with other data is an error and not a wrong number.
+The machine that starts a run opens it, so for a run on GPUs it needs one, too.
 Relative paths and factories are looked up from the directory in which the command was typed, if a node has it.
 """
 
