@@ -83,6 +83,9 @@ def test_reads_and_copies_that_wait_are_counted():
             use(x.sum())
         x.tolist(), x.cpu(), HERE.to(device), x[x > 0], x.nonzero()
         assert waits == ["_local_scalar_dense"] * 2 + ["read", "read", "copy", "index", "nonzero"]
+        waits.clear()
+        x.copy_(HERE, non_blocking=True), x.copy_(HERE), HERE.clone().copy_(x), x.copy_(x.clone())
+        assert waits == ["copy", "read"]
 
 
 def test_afterwards_everything_is_as_before():

@@ -457,7 +457,7 @@ def check_other_device(case: Case) -> None:
         with pretended() as device:
             try:
                 adapter = case.adapter(model=case.model() if moved else case.model().to(device)).to(device)
-                for x in case.stream(2):
+                for x in case.stream(2)[int(moved) :]:
                     step = adapter.step(x.to(device))
                 adapter.predict(x.to(device))
             except (CttaError, RuntimeError, TypeError) as error:

@@ -69,7 +69,8 @@ class Pretended(Tensor):
         return self.cpu().tolist()
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.host.detach().__reduce_ex__(protocol)  # type: ignore[no-untyped-call]  # a file is read to the CPU first
+        plain = self.host.detach()  # a file is read to the CPU first
+        return plain.__reduce_ex__(protocol)  # type: ignore[no-untyped-call]
 
     def __repr__(self, **kwargs: Any) -> str:  # type: ignore[override]
         return f"Pretended({self.host!r})"
@@ -105,7 +106,7 @@ def _apply(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     wanted = kwargs.get("device")
     on_device = bool(there) if wanted is None else torch.device(wanted).type == DEVICE.type
     _check(operation, name, there, here, [one for one in given if isinstance(one, torch._C.Generator)], on_device)
-    _count(name, there, here, kwargs)
+    _count(name, args, there, here, kwargs)
     if on_device and wanted is not None:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     if name == "aten::_to_copy":
@@ -140,7 +141,7 @@ def _check(
         raise MixedDevicesError(f"{name} fills a tensor on {where} with a generator of another device.")
 
 
-def _count(name: str, there: list[Pretended], here: list[Tensor], kwargs: dict[str, Any]) -> None:
+def _count(name: str, args: Any, there: list[Pretended], here: list[Tensor], kwargs: dict[str, Any]) -> None:
     masked = name in MASKED and any(one.dtype == torch.bool for one in there[1:])
     if there and (name in READS or masked):
         waits.append(name.removeprefix("aten::"))
@@ -148,6 +149,10 @@ def _count(name: str, there: list[Pretended], here: list[Tensor], kwargs: dict[s
         target = torch.device(kwargs["device"]).type
         down, up = there and target != DEVICE.type, here and target == DEVICE.type
         if down or (up and not kwargs.get("non_blocking")):
+            waits.append("read" if down else "copy")
+    elif name == "aten::copy_" and there and here:
+        down = not isinstance(args[0], Pretended)
+        if down or not (kwargs.get("non_blocking") or args[2:] == (True,)):
             waits.append("read" if down else "copy")
 
 
