@@ -105,7 +105,7 @@ def _data(data: Data, protocol: Protocol) -> Generator[Finding, None, tuple[Stre
 def _model(settings: Model, execution: Execution) -> Generator[Finding, None, nn.Module | None]:
     name = settings.factory or settings.name
     try:
-        model = settings.load(execution.device)
+        model = settings.load().to(execution.device)
     except Exception as error:  # a factory is the user's own code
         text = str(error) if isinstance(error, CttaError) else f"{quoted(name)} failed ({failure(error)})."
         yield from _problems("model", *text.splitlines())

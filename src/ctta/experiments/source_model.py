@@ -37,12 +37,8 @@ class Model(Config):
     )
     tolerance: float = setting(3.0, "Points by which the source error may differ, besides sampling error.", low=0)
 
-    def load(self, device: str | None = None) -> nn.Module:
-        """Return the model in eval mode, for images in [0, 1], on a device; without one, where it was made."""
-        model = self._load()
-        return model if device is None else model.to(device)
-
-    def _load(self) -> nn.Module:
+    def load(self) -> nn.Module:
+        """Return the model in eval mode, for images in [0, 1]."""
         if self.factory:
             return from_factory(self.factory, self.weights, mean=self.mean, std=self.std)
         if self.name is not None and self.name not in EMBEDDED:

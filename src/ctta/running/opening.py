@@ -87,7 +87,7 @@ class ClaimedRun:
 def open_experiment(experiment: Experiment) -> OpenExperiment:
     """Open stream and model, and see that they fit each other."""
     stream = open_stream(experiment.data, experiment.protocol)
-    model = experiment.model.load(experiment.execution.device)
+    model = experiment.model.load().to(experiment.execution.device)
     x = next(iter(stream)).x
     classes = Source(model)(upload(x[:TRIED], where(model))).shape[-1]
     scorable(stream, classes)
