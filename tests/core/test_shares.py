@@ -63,9 +63,9 @@ def test_share_of_a_shift_by_a_spread_of_a_tenth(shift, likeness, doubt, excess,
     [
         ([0.0] * 11, 1.0, 2.0),
         ([0.0] * 10 + [100.0], 1.0, 2.0),  # one layer of eleven does not fit the network's own statistics
-        ([0.4] * 11, 0.25 + 0.75 / 1.04, 1.0),
-        ([2.0] * 11, 0.25 + 0.75 / 2, 2 / 26),
-        ([0.0] * 9 + [2.0, 100.0], 0.25 + 0.75 / 2, 2 / 26),
+        ([0.4] * 11, 0.25 + 0.75 / (1 + (0.4 / 3) ** 4), 1.0),
+        ([2.0] * 11, 0.25 + 0.75 / (1 + 16 / 81), 2 / 26),
+        ([0.0] * 9 + [3.0, 100.0], 0.25 + 0.75 / 2, 2 / 57.25),
     ],
 )
 def test_belief_of_four_images_that_look_the_same(excesses, likeness, doubt):

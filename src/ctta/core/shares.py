@@ -28,7 +28,7 @@ of likeness 1: on a clean stream they are the source's own predictions. What the
     evidence    the excess that a tenth of the layers exceed. Some networks' own statistics do not fit clean images,
                 but not in many layers
     doubt       DOUBT / (1 + (evidence / CLEAR)^2): without evidence a layer's shift is hardly followed, with it fully
-    likeness    of the predictions, and its distance from 1 / N divided by 1 + (evidence / STRONG)^2: far from the
+    likeness    of the predictions, and its distance from 1 / N divided by 1 + (evidence / STRONG)^4: far from the
                 source, predictions become the same whatever the classes are, and the source's statistics are wrong
 
 Of a large batch the second half is predicted under what the first half gave. That is one pass more per batch. Nothing
@@ -43,7 +43,7 @@ import torch
 from torch import Tensor
 
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
-DOUBT, CLEAR, STRONG = 2.0, 0.4, 2.0  # in units of the spread, see above
+DOUBT, CLEAR, STRONG = 2.0, 0.4, 3.0  # in units of the spread, see above
 LARGE = 32  # images, of which a half is enough to see whether they are alike
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
 WIDEST_MEAN, WIDEST_SQUARE = 1.0, 3.0  # the largest spreads; for squares, about that of a normal distribution
@@ -68,7 +68,7 @@ def probes(x: Tensor) -> list[Tensor]:
 def believe(logits: Tensor, excesses: list[Tensor], n: int) -> Belief:
     """What predictions of a batch of n images, and the excess in each layer, say about it."""
     evidence = torch.stack(excesses).float().quantile(0.9)
-    alike = 1 / n + (likeness(logits) - 1 / n).clamp(min=0) / (1 + (evidence / STRONG).square())
+    alike = 1 / n + (likeness(logits) - 1 / n).clamp(min=0) / (1 + (evidence / STRONG) ** 4)
     return Belief(alike, DOUBT / (1 + (evidence / CLEAR).square()))
 
 
