@@ -90,7 +90,8 @@ def noise(like: Samples, generator: Generator) -> Samples:
         return generator.integers(0, 256, like.shape, np.uint8)
     points = generator.standard_normal(like.shape)
     radius = np.cbrt(generator.random((len(points), 1)))
-    return (radius * points / np.linalg.norm(points, axis=1, keepdims=True)).astype(like.dtype)
+    made: Samples = (radius * points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+    return made
 
 
 def blend(name: str, severity: int, parts: Sequence[Domain], which: NDArray[np.int64], rows: Rows) -> Domain:

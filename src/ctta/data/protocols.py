@@ -140,7 +140,9 @@ def _reordered(dataset: DataSet, data: Data, rows: Callable[[Domain, int], Rows]
 
 def _shuffled(dataset: DataSet, data: Data, seed: int) -> Stream:
     """Open the data, every domain in a random order."""
-    return _reordered(dataset, data, lambda domain, place: np.random.default_rng((seed, place)).permutation(len(domain)))
+    return _reordered(
+        dataset, data, lambda domain, place: np.random.default_rng((seed, place)).permutation(len(domain))
+    )
 
 
 @dataclass(frozen=True)
@@ -213,7 +215,9 @@ class OneClass(Protocol):
         label = np.bincount(known(domain)).argmax() if self.label is None else self.label
         rows = np.flatnonzero(domain.labels == label)
         if not len(rows):
-            raise InputError(f"No sample of {domain.name} has the label {label}. Set protocol.label to one that exists.")
+            raise InputError(
+                f"No sample of {domain.name} has the label {label}. Set protocol.label to one that exists."
+            )
         return np.tile(rows, self.repeats)
 
 

@@ -199,7 +199,7 @@ def calibration_error(bins: Bins) -> float | None:
 
 @dataclass(frozen=True)
 class Split:
-    """Samples divided by the method's selection, in percent; an accuracy is none without samples or all their labels."""
+    """Samples divided by the method's selection, in percent; an accuracy is none unless all labels are known."""
 
     share: float  # selected
     selected_accuracy: float | None
