@@ -188,7 +188,7 @@ def test_poisoned_by_hand():
         values = [int(value) - 10 * place for value in (batch.x[kept][:, 0, 0, 0] * 255).round()]
         assert len(set(values)) == 3
         assert batch.y[kept].tolist() == [LABELS[value] for value in values]
-        assert all(len(sample.unique()) == 3 for sample in batch.x[~kept]), "noise is not grey"
+        assert all(len(sample.unique()) > 1 for sample in batch.x[~kept]), "noise is not grey"
     assert batches(stream) != batches(arrange("poisoned", share=0.5, batch=6, seed=1))
     assert [int((batch.y < 0).sum()) for batch in arrange("poisoned", share=0.2, batch=6)] == [1, 1, 1]
     assert not any((batch.y < 0).any() for batch in arrange("poisoned", share=0))
