@@ -1,34 +1,52 @@
 """Do no harm: the error of adapters on hostile streams, beside that of the model they were given.
 
 `python -m benchmarks.harm EXPERIMENT --set data.path=... --out results/harm.jsonl` takes data and model from an
-experiment file. It runs every order x batch size x method x way of guarding, appends one line per cell, and skips the
-cells that are there, so it can be stopped and goes on. `--show` prints the table of a file.
+experiment file. It runs every order x batch size x method x way of guarding, appends one line per cell as it comes, and
+skips the cells that are there, so it can be stopped and goes on. Lines do not say how many images there are per domain:
+another number needs another file. `--show` prints the table of a file.
 
-Ways: `batch` statistics as published, `auto` statistics, and `guarded`: auto with the guard.
+Orders are protocols of `ctta run` and draw from the cell's seed. Ways: `batch` statistics as published, `auto`
+statistics, and `guarded`: auto with the guard.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ctta import METHODS, Guard
-from ctta.data.datasets import open_stream
+from ctta.data.dataset import CLEAN, Data
+from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.protocols import KINDS
+from ctta.data.stream import Stream
 from ctta.experiments import experiment as experiments
 from ctta.experiments.sections import read_yaml
 
-DOMAINS = ["clean", "gaussian_noise", "contrast", "jpeg_compression"]
+DOMAINS = {
+    "images": (CLEAN, "gaussian_noise", "contrast", "jpeg_compression"),
+    "clouds": (CLEAN, "gaussian", "cutout", "rotation"),
+}
 SIZES = (1, 4, 16, 64, 200)
 WAYS = ("batch", "auto", "guarded")
-Domain = tuple[Tensor, Tensor]  # all its samples and labels
-Batch = tuple[Tensor, Tensor, Tensor]  # samples, labels, and which of them count
+ORDERS: Mapping[str, Mapping[str, Any]] = {
+    "shuffled": {"kind": "bursts", "length": 1},
+    "sorted": {"kind": "sorted"},
+    "bursts": {"kind": "bursts", "length": 12},
+    "one class": {"kind": "one_class", "repeats": 4},
+    "alternating": {"kind": "segments", "shortest": 1, "longest": 1},
+    "clean": {"kind": "bursts", "length": 1},
+    "dead sensor": {"kind": "dead_sensor", "every": 4},
+    "poisoned": {"kind": "poisoned", "share": 0.2},
+}
+AT_HIGHER_RATES = ("shuffled", "sorted")
 
 
 @dataclass(frozen=True)
@@ -44,89 +62,18 @@ class Cell:
     seed: int
 
 
-def shuffled(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """One domain after the other, samples at random."""
-    for number, (x, y) in enumerate(domains):
-        order = torch.randperm(len(y), generator=torch.Generator().manual_seed(1000 * seed + number))
-        yield from batches(x[order], y[order], size)
+def arrange(data: Data, order: str, batch: int, seed: int) -> Stream:
+    """Open the data in an order; `clean` is the clean domain three times, each shuffled in its own way."""
+    kind = KINDS[ORDERS[order]["kind"]]
+    drawn = {"seed": seed} if "seed" in kind.fields() else {}
+    domains = (CLEAN,) * 3 if order == "clean" else data.domains
+    return open_stream(data.replace(domains=domains, batch=batch), kind.make({**ORDERS[order], **drawn}))
 
 
-def sorted_by_class(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """One domain after the other, each class by class."""
-    for x, y in domains:
-        order = y.argsort(stable=True)
-        yield from batches(x[order], y[order], size)
-
-
-def bursts(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """Runs of twelve samples of one class, in random order."""
-    for number, (x, y) in enumerate(domains):
-        runs = y.argsort(stable=True).split(12)
-        turns = torch.randperm(len(runs), generator=torch.Generator().manual_seed(1000 * seed + number))
-        order = torch.cat([runs[turn] for turn in turns])
-        yield from batches(x[order], y[order], size)
-
-
-def one_class(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """The most frequent class only, again and again, then all classes."""
-    for x, y in domains:
-        same = (y == y.mode().values).nonzero().flatten().repeat(4)
-        yield from batches(x[same], y[same], size)
-    yield from shuffled(domains, size, seed)
-
-
-def alternating(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """Another domain with every batch."""
-    streams = [list(shuffled([domain], size, seed)) for domain in domains]
-    for turn in zip(*streams, strict=True):
-        yield from turn
-
-
-def clean(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """The clean domain only, three times."""
-    for turn in range(3):
-        yield from shuffled(domains[:1], size, seed + turn)
-
-
-def dead_sensor(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """Every third batch is black, saturated or one grey; those do not count."""
-    for number, (x, y, counts) in enumerate(shuffled(domains, size, seed)):
-        yield x, y, counts
-        if number % 3 == 2:
-            yield torch.full_like(x, (0.0, 1.0, 0.5)[number // 3 % 3]), y, torch.zeros_like(counts)
-
-
-def poisoned(domains: list[Domain], size: int, seed: int) -> Iterator[Batch]:
-    """A fifth of the samples are noise; those do not count."""
-    generator = torch.Generator().manual_seed(seed)
-    for x, y, _ in shuffled(domains, size, seed):
-        noise = torch.rand(x.shape, generator=generator)
-        counts = torch.rand(len(y), generator=generator) >= 0.2
-        yield torch.where(counts.view(-1, *[1] * (x.dim() - 1)), x, noise), y, counts
-
-
-ORDERS: dict[str, Callable[[list[Domain], int, int], Iterator[Batch]]] = {
-    "shuffled": shuffled,
-    "sorted": sorted_by_class,
-    "bursts": bursts,
-    "one class": one_class,
-    "alternating": alternating,
-    "clean": clean,
-    "dead sensor": dead_sensor,
-    "poisoned": poisoned,
-}
-
-
-def batches(x: Tensor, y: Tensor, size: int) -> Iterator[Batch]:
-    """Consecutive batches in which every sample counts."""
-    for part, label in zip(x.split(size), y.split(size), strict=True):
-        yield part, label, torch.ones_like(label, dtype=torch.bool)
-
-
-def evaluate(model: nn.Module, domains: list[Domain], cell: Cell) -> dict[str, Any]:
+def evaluate(model: nn.Module, data: Data, cell: Cell) -> dict[str, Any]:
     """Errors in percent of the adapter and of the source model over one stream, and what the guard did."""
-    kind = METHODS[cell.method]
-    preset = kind.preset_fields(kind.preset_name("paper", domains[0][0].shape))
+    stream, kind = arrange(data, cell.order, cell.batch, cell.seed), METHODS[cell.method]
+    preset = kind.preset_fields(kind.preset_name("paper", next(iter(stream)).x.shape))
     fields: dict[str, Any] = {"statistics": "batch" if cell.way == "batch" else "auto"}
     if "views" in kind.config_type.fields():
         fields["views"] = 4
@@ -135,10 +82,10 @@ def evaluate(model: nn.Module, domains: list[Domain], cell: Cell) -> dict[str, A
     adapter = kind(model, preset="paper", seed=cell.seed, **fields)
     guard = Guard(adapter) if cell.way == "guarded" else None
     wrong, source_wrong, above, longest = [], [], 0, 0
-    for x, y, counts in ORDERS[cell.order](domains, cell.batch, cell.seed):
-        answers, source = (guard or adapter)(x).argmax(1), adapter.source(x).argmax(1)
-        wrong.append((answers != y)[counts])
-        source_wrong.append((source != y)[counts])
+    for batch in stream:
+        answers, source = batch.answer((guard or adapter)(batch.x)), batch.answer(adapter.source(batch.x))
+        wrong.append((answers != batch.y)[batch.y >= 0])
+        source_wrong.append((source != batch.y)[batch.y >= 0])
         above = above + 1 if wrong[-1].sum() > source_wrong[-1].sum() else 0
         longest = max(longest, above)
     own, source_error = (100 * float(torch.cat(part).float().mean()) for part in (wrong, source_wrong))
@@ -156,11 +103,9 @@ def cells(network: str, given: argparse.Namespace) -> Iterator[Cell]:
     for seed in given.seeds:
         for size in given.sizes:
             for method in given.methods:
-                for way in WAYS:
-                    for order in ORDERS:
-                        yield Cell(network, order, size, method, way, 1, seed)
-                    for rate in given.rates:
-                        for order in ("shuffled", "sorted"):
+                for way in given.ways:
+                    for order in given.orders:
+                        for rate in (1, *(given.rates if order in AT_HIGHER_RATES else ())):
                             yield Cell(network, order, size, method, way, rate, seed)
 
 
@@ -177,15 +122,28 @@ def show(path: Path) -> None:
         print(*key, f"cells {len(found)}, worst {worst:+.1f} ({where}), mean {mean:+.1f}", sep=", ")
 
 
+def finished(path: Path) -> list[dict[str, Any]]:
+    """The lines of a file; one that was cut short is taken off."""
+    content = path.read_bytes() if path.exists() else b""
+    whole = content[: content.rfind(b"\n") + 1]
+    if whole != content:
+        path.write_bytes(whole)
+    return [json.loads(line) for line in whole.splitlines()]
+
+
 def main() -> None:
     """Run the cells that are missing."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.harm", description=__doc__)
     parser.add_argument("experiment", type=Path, nargs="?", help="file with the sections data and model")
     parser.add_argument("--set", dest="changes", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--network", help="its name in the file (default: the name of the experiment)")
     parser.add_argument("--images", type=int, default=200, help="per domain")
+    parser.add_argument("--domains", nargs="+", help=f"default: {' '.join(DOMAINS['images'])}; others for clouds")
+    parser.add_argument("--orders", nargs="+", choices=ORDERS, default=list(ORDERS), metavar="ORDER")
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
-    parser.add_argument("--methods", nargs="+", default=["tent", "cotta", "dss"])
-    parser.add_argument("--rates", type=float, nargs="+", default=[10, 100])
+    parser.add_argument("--methods", nargs="+", choices=METHODS, default=["tent", "cotta", "dss"], metavar="METHOD")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS)
+    parser.add_argument("--rates", type=float, nargs="*", default=[10, 100], help="beside the published one")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--show", action="store_true")
@@ -193,16 +151,20 @@ def main() -> None:
     if given.show:
         return show(given.out)
     values = read_yaml(given.experiment, given.changes)
-    data = {**values["data"], "domains": DOMAINS, "images": given.images, "batch": given.images}
-    made = experiments.make({"data": data, "model": values["model"], "methods": ["source"]}, given.experiment.stem)
-    domains = [(batch.x, batch.y) for batch in open_stream(made.data)]
-    model = made.model.load()
-    done = [json.loads(line) for line in given.out.read_text().splitlines()] if given.out.exists() else []
-    known = {tuple(row[name] for name in Cell.__dataclass_fields__) for row in done}
-    for cell in cells(made.name, given):
-        if tuple(asdict(cell).values()) not in known:
-            with given.out.open("a") as file:
-                file.write(json.dumps({**asdict(cell), **evaluate(model, domains, cell)}) + "\n")
+    dataset = DATASETS[values["data"].get("dataset", Data.dataset)]
+    with TemporaryDirectory() as cache:
+        fixed = {"images": given.images, "domains": given.domains or list(DOMAINS[dataset.samples])}
+        kept = {"cache": cache} if dataset.holds == "clean" else {}
+        sections = {"data": {**kept, **values["data"], **fixed}, "model": values["model"], "methods": ["source"]}
+        made = experiments.make(sections, given.network or given.experiment.stem)
+        model = made.model.load()
+        known = {tuple(row[name] for name in Cell.__dataclass_fields__) for row in finished(given.out)}
+        for cell in cells(made.name, given):
+            if tuple(asdict(cell).values()) not in known:
+                row = {**asdict(cell), **evaluate(model, made.data, cell)}
+                with given.out.open("a") as file:
+                    file.write(json.dumps(row) + "\n")
+                print(*asdict(cell).values(), f"{row['error']} (source {row['source']})", flush=True)
     return None
 
 

@@ -6,61 +6,87 @@ import json
 import sys
 
 import pytest
-import torch
 
 from benchmarks import harm
+from ctta.data.dataset import Data
 from ctta.testing.networks import make_network
 
-LABELS = torch.arange(48) % 5
-DOMAINS = [(torch.rand(48, 3, 16, 16, generator=torch.Generator().manual_seed(n)), LABELS) for n in range(2)]
+DATA = Data(domains=("clean", "contrast"), images=48)
 
 
-def labels(order: str, size: int = 8) -> list[list[int]]:
-    return [y.tolist() for _, y, _ in harm.ORDERS[order](DOMAINS, size, 0)]
+def labels(order: str, size: int = 8, seed: int = 0) -> list[list[int]]:
+    return [batch.y.tolist() for batch in harm.arrange(DATA, order, size, seed)]
 
 
-@pytest.mark.parametrize("order", harm.ORDERS)
-def test_the_same_seed_gives_the_same_stream(order):
-    one, two = (list(harm.ORDERS[order](DOMAINS, 8, 3)) for _ in range(2))
-    assert len(one) == len(two)
-    assert all(
-        torch.equal(a, b) for left, right in zip(one, two, strict=True) for a, b in zip(left, right, strict=True)
-    )
+@pytest.mark.parametrize("order", [order for order in harm.ORDERS if order != "sorted"])
+def test_seeds_are_other_streams(order):
+    streams = [
+        [(batch.domain, *batch.y.tolist()) for batch in harm.arrange(DATA, order, 8, seed)] for seed in (0, 0, 1, 2)
+    ]
+    assert streams[0] == streams[1]
+    assert not streams[0] == streams[2] == streams[3]
 
 
 def test_orders():
-    assert labels("shuffled") != labels("sorted")
-    assert [label for batch in labels("sorted")[:6] for label in batch] == sorted(LABELS.tolist())
-    assert labels("one class")[0] == [0] * 8
+    plain = sorted(label for batch in labels("shuffled")[:6] for label in batch)
+    assert [label for batch in labels("sorted")[:6] for label in batch] == plain
+    first, *_ = labels("one class")
+    assert first == [max(plain, key=plain.count)] * 8
     assert len(labels("alternating")) == 12
-    dead = [(x, counts) for x, _, counts in harm.ORDERS["dead sensor"](DOMAINS, 8, 0)]
-    assert [bool(counts.any()) for _, counts in dead] == ([True] * 3 + [False]) * 4
-    assert all(x.unique().numel() == 1 for x, counts in dead if not counts.any())
-    spoiled = torch.cat([counts for _, _, counts in harm.ORDERS["poisoned"](DOMAINS, 8, 0)])
-    assert 0.6 < spoiled.float().mean() < 0.95
+    clean = list(harm.arrange(DATA, "clean", 8, 0))
+    assert [batch.domain for batch in clean] == ["clean"] * 18
+    assert len({tuple(batch.y.tolist()) for batch in clean[::6]}) == 3, "each time in another order"
+    dead = [batch == [-1] * 8 for batch in labels("dead sensor")]
+    assert dead == [False, False, False, True] * 3 + [False] * 3
+    assert [sum(label < 0 for batch in labels("poisoned")[at : at + 6] for label in batch) for at in (0, 6)] == [10, 10]
 
 
 @pytest.mark.parametrize("way", harm.WAYS)
 def test_a_cell(way):
-    cell = harm.Cell("tiny", "sorted", 8, "tent", way, 10, 0)
-    row = harm.evaluate(make_network("image_bn").eval(), DOMAINS, cell)
-    assert row["samples"] == 96
+    cell = harm.Cell("tiny", "poisoned", 8, "tent", way, 10, 0)
+    row = harm.evaluate(make_network("image_bn").eval(), DATA, cell)
+    assert row["samples"] == 76, "noise does not count"
     assert 0 <= row["error"] <= 100
-    assert row == harm.evaluate(make_network("image_bn").eval(), DOMAINS, cell)
+    assert row == harm.evaluate(make_network("image_bn").eval(), DATA, cell)
 
 
-def test_cells_that_are_there_are_skipped(tmp_path, monkeypatch, capsys):
-    out, spec = tmp_path / "harm.jsonl", tmp_path / "spec.yaml"
-    spec.write_text("data: {dataset: embedded}\nmodel: {name: embedded}\n")
-    words = ["harm", str(spec), "--images", "8", "--sizes", "8", "--methods", "tent", "--rates", "1", "--seeds", "0"]
-    monkeypatch.setattr(harm, "ORDERS", {"shuffled": harm.shuffled, "sorted": harm.sorted_by_class})
-    monkeypatch.setattr(harm, "WAYS", ("batch",))
-    monkeypatch.setattr(sys, "argv", [*words, "--out", str(out)])
-    harm.main()
+@pytest.fixture
+def run(tmp_path, monkeypatch):
+    spec = tmp_path / "spec.yaml"
+
+    def main(*words: str, sections: str = "data: {dataset: embedded}\nmodel: {name: embedded}\n") -> list[dict]:
+        spec.write_text(sections)
+        common = ["--images", "8", "--sizes", "8", "--methods", "tent", "--seeds", "0", "--ways", "batch"]
+        monkeypatch.setattr(sys, "argv", ["harm", str(spec), *common, "--out", str(tmp_path / "harm.jsonl"), *words])
+        harm.main()
+        return [json.loads(line) for line in (tmp_path / "harm.jsonl").read_text().splitlines()]
+
+    return main
+
+
+def test_cells_that_are_there_are_skipped(run, tmp_path, monkeypatch, capsys):
+    out, words = tmp_path / "harm.jsonl", ["--orders", "shuffled", "sorted", "--rates", "10"]
+    assert [(row["order"], row["rate"]) for row in run(*words)] == [
+        ("shuffled", 1),
+        ("shuffled", 10),
+        ("sorted", 1),
+        ("sorted", 10),
+    ]
     first = out.read_text()
-    assert [json.loads(line)["order"] for line in first.splitlines()][:2] == ["shuffled", "sorted"]
-    harm.main()
-    assert out.read_text() == first
+    monkeypatch.setattr(harm, "evaluate", lambda *cell: pytest.fail("it is there"))
+    run(*words)
+    monkeypatch.undo()
+    out.write_text(first[:-20])
+    run(*words)
+    assert out.read_text() == first, "a line that was cut short is computed again"
     monkeypatch.setattr(sys, "argv", ["harm", "--show", "--out", str(out)])
     harm.main()
     assert "spec, 8, tent, batch, cells 4, worst" in capsys.readouterr().out
+
+
+def test_point_clouds_have_their_own_domains(run):
+    clouds = "data: {dataset: embedded_clouds}\nmodel: {name: embedded_clouds}\n"
+    (row,) = run("--orders", "alternating", "--rates", "--network", "solids", sections=clouds)
+    assert (row["network"], row["order"], row["samples"]) == ("solids", "alternating", 32)
+    (*_, row) = run("--orders", "shuffled", "--rates", "--domains", "shear", sections=clouds)
+    assert (row["network"], row["order"], row["samples"]) == ("spec", "shuffled", 8)

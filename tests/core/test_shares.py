@@ -12,6 +12,7 @@ from ctta import DSS, TENT, BNAdapt, Source
 from ctta.base.errors import InputError
 from ctta.core import shares
 from ctta.core import statistics as norms
+from ctta.core.shares import CAUTIOUS, Belief
 from ctta.testing.networks import make_batch, make_network, make_stream
 
 X = make_batch("image_bn", 8, 0)
@@ -43,33 +44,58 @@ def test_likeness(logits, expected):
 
 
 @pytest.mark.parametrize(
-    ("shift", "likeness", "expected"),
+    ("shift", "likeness", "doubt", "excess", "share"),
     [
-        (0.5, 0.5, (0.5 - 0.475 / 0.525 * 0.1) / 0.55),
-        (0.5, 1.0, 0.0),  # one class explains a shift of 19 times the spread, 1.9
-        (3.8, 1.0, 1.9 / 3.85),
-        (0.0, 0.01, 0.0),
+        (0.5, 0.5, 0.5, 5 - 0.475 / 0.525, (5 - 0.475 / 0.525) / 5.5),
+        (0.5, 1.0, 0.5, 0.0, 0.0),  # one class explains a shift of 19 times the spread
+        (3.8, 1.0, 2.0, 19.0, 19 / 40),
+        (3.8, 1.0, 0.0, 19.0, 0.5),
+        (0.0, 0.01, 2.0, 0.0, 0.0),
     ],
 )
-def test_share_of_a_shift_by_a_spread_of_a_tenth(shift, likeness, expected):
-    assert shares.share(torch.tensor(shift), torch.tensor(0.1), likeness).item() == pytest.approx(expected)
+def test_share_of_a_shift_by_a_spread_of_a_tenth(shift, likeness, doubt, excess, share):
+    found = shares.share(torch.tensor(shift), torch.tensor(0.1), Belief(likeness, doubt))
+    assert [value.item() for value in found] == pytest.approx([share, excess])
+
+
+@pytest.mark.parametrize(
+    ("excesses", "likeness", "doubt"),
+    [
+        ([0.0] * 11, 1.0, 2.0),
+        ([0.0] * 10 + [100.0], 1.0, 2.0),  # one layer of eleven does not fit the network's own statistics
+        ([0.4] * 11, 0.25 + 0.75 / (1 + (0.4 / 3) ** 4), 1.0),
+        ([2.0] * 11, 0.25 + 0.75 / (1 + 16 / 81), 2 / 26),
+        ([0.0] * 9 + [3.0, 100.0], 0.25 + 0.75 / 2, 2 / 57.25),
+    ],
+)
+def test_belief_of_four_images_that_look_the_same(excesses, likeness, doubt):
+    belief = shares.believe(sure_of(3, 3, 3, 3), [torch.tensor(value) for value in excesses], 4)
+    assert [belief.likeness.item(), belief.doubt.item()] == pytest.approx([likeness, doubt])
+
+
+def test_half_of_a_batch_does_not_make_images_less_alike_than_the_whole():
+    """Two images cannot look less alike than 1 / 2, but they stand for four."""
+    belief = shares.believe(sure_of(0, 1), [torch.tensor(0.0)], 4)
+    assert belief.likeness.item() == pytest.approx(0.5)
 
 
 def test_a_layer_worked_by_hand():
     """Two images with means 2 and 6, variance 1 each: mean 4, variance 5. The mean squares are 5 and 37."""
     x = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
-    mean, variance = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, 0.5)
-    of_mean = (16 - 0.475 / 0.525 * 4.05) / (16 + 0.5 * 4.05)
-    assert mean.item() == pytest.approx(4 * of_mean)
-    assert variance.item() == pytest.approx(1)  # a shift of 4 squared; mean squares with a spread of 256 explain it
+    mean, variance, excess = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, Belief(0.5, 0.5))
+    explained = 0.475 / 0.525
+    assert mean.item() == pytest.approx(4 * (16 - explained) / 16.5)  # a spread of 4.05 counts as 1
+    of_variance = (16 / 3 - explained) / (16 / 3 + 0.5)  # a shift of 4 squared; the spread of 256 counts as 3
+    assert variance.item() == pytest.approx(5**of_variance)
+    assert excess.item() == pytest.approx(16 - explained)
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 9), (6, 4, 3, 3), (6, 4, 3, 3, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
-    monkeypatch.setattr(shares, "share", lambda shift, spread, likeness: torch.ones_like(shift))
+    monkeypatch.setattr(shares, "share", lambda shift, spread, belief: (torch.ones_like(shift), shift))
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype) * 3 + 1
-    mean, variance = shares.blend(x, torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype), 1e-5, 1.0)
+    mean, variance, _ = shares.blend(x, torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype), 1e-5, CAUTIOUS)
     flat = x.transpose(0, 1).flatten(1)
     assert mean.dtype == dtype
     torch.testing.assert_close(mean, flat.mean(1))
@@ -80,17 +106,17 @@ def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():
     x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 + 1
     x = x + 0.3 * torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
     source = torch.zeros(4), torch.ones(4)
-    mean, variance = shares.blend(x, *source, 1e-5, 1 / 64)
+    mean, variance, _ = shares.blend(x, *source, 1e-5, Belief(1 / 64, 0.1))
     assert (mean > 0.7).all()
     assert (variance > 3).all()
-    mean, variance = shares.blend(x, *source, 1e-5, 1.0)
+    mean, variance, _ = shares.blend(x, *source, 1e-5, CAUTIOUS)
     assert torch.equal(mean, source[0])
 
 
 def test_a_variance_that_falls_is_followed_as_far_as_one_that_rises():
     x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0))
     for factor in (0.01, 100.0):
-        _, variance = shares.blend(x * math.sqrt(factor), torch.zeros(4), torch.ones(4), 1e-5, 1 / 64)
+        _, variance, _ = shares.blend(x * math.sqrt(factor), torch.zeros(4), torch.ones(4), 1e-5, Belief(1 / 64, 0.1))
         assert (variance / factor).log().abs().max() < 0.3
 
 
@@ -98,13 +124,13 @@ def test_gradients_flow_through_the_batch_s_part():
     """As through statistics that are mixed in these shares, which are taken as given."""
     layer = nn.BatchNorm2d(3).double().eval()
     norms.install_statistics(layer, "auto", 1.0)
-    layer.stream.likeness = 0.1
+    layer.stream.belief = Belief(0.1)
     x = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(0), dtype=torch.float64) * 2 + 1.5
     x.requires_grad_()
     weight = torch.randn(6, 3, 4, 4, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
     (gradient,) = torch.autograd.grad((layer(x) * weight).sum(), x)
     variance, mean = torch.var_mean(x, (0, 2, 3), correction=0)
-    got_mean, got_variance = (value.detach() for value in shares.blend(x, *norms._source(layer), layer.eps, 0.1))
+    got_mean, got_variance = (v.detach() for v in shares.blend(x, *norms._source(layer), layer.eps, Belief(0.1))[:2])
     mean = mean * (got_mean / mean).mean().detach()
     eps = layer.eps
     of_variance = ((got_variance + eps) / (1 + eps)).log().mean() / ((variance + eps) / (1 + eps)).log().mean()
@@ -128,14 +154,15 @@ def test_it_costs_one_pass_more_and_none_without_batch_norm():
 def test_every_pass_of_a_batch_knows_its_likeness(monkeypatch):
     """The first pass is the cautious one; those of teacher and student, with all their views, follow what it found."""
     known, blend = [], shares.blend
-    monkeypatch.setattr(shares, "blend", lambda *args: known.append(float(args[-1])) or blend(*args))
+    monkeypatch.setattr(shares, "blend", lambda *args: known.append(args[-1]) or blend(*args))
     adapter = DSS(make_network("image_bn"), statistics="auto", views=2, augmentation_threshold=1.0)
     adapter(X)
     first, rest = known[:2], known[2:]  # there are two layers
-    assert first == [1.0, 1.0]
+    assert first == [CAUTIOUS, CAUTIOUS]
     assert len(rest) >= 6
-    assert len(set(rest)) == 1
-    assert 1 / 8 <= rest[0] < 1
+    assert len({id(belief) for belief in rest}) == 1
+    assert 1 / 8 <= rest[0].likeness.item() < 1
+    assert 0 < rest[0].doubt.item() <= shares.DOUBT
 
 
 def test_single_images_are_predicted_as_by_the_source():
@@ -148,10 +175,10 @@ def test_a_refused_batch_leaves_nothing_behind():
     adapter, fresh = (TENT(make_network("image_bn"), statistics="auto") for _ in range(2))
     with pytest.raises(InputError):
         adapter(X * math.nan)
-    assert adapter.model.bn1.stream.likeness == 1.0
+    assert adapter.model.bn1.stream.belief is CAUTIOUS
     for x in make_stream("image_bn"):
         assert torch.equal(adapter(x), fresh(x))
-        assert adapter.model.bn1.stream.likeness == 1.0
+        assert adapter.model.bn1.stream.belief is CAUTIOUS
 
 
 @pytest.mark.parametrize("value", [0.0, 0.5, 1.0])

@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from ctta.base.errors import ConfigError, InputError
-from ctta.data.combine import blend, both, known, long_tail, of_one_size, places, reordered, spread, take_turns
+from ctta.data.combine import (
+    blend,
+    both,
+    known,
+    long_tail,
+    of_one_size,
+    places,
+    reordered,
+    replaced,
+    spread,
+    take_turns,
+)
 from ctta.data.dataset import DataSet
 from ctta.data.stream import Domain
 
@@ -85,6 +96,17 @@ def test_reordered_and_blended_domains_by_hand():
     assert mixture.labels.tolist() == [9, 1, 7, 0]
     assert shades(mixture, range(4)) == ([52, 1, 50, 0], [9, 1, 7, 0])
     assert shades(mixture, [3, 2]) == ([0, 50], [0, 7])
+
+
+def test_replaced_samples_by_hand():
+    asked = []
+    domain = grey("a", 5, [4, 5, 6])
+    spied = Domain("a", 5, domain.labels, lambda rows: asked.append(rows.tolist()) or domain.read(rows))
+    made = replaced(spied, np.array([2, -1, 0, -8]), lambda number, like: np.full_like(like, 100 + number))
+    assert (made.name, made.severity, made.labels.tolist()) == ("a", 5, [6, -1, 4, -1])
+    assert shades(made, [3, 2, 1, 0]) == ([107, 0, 100, 2], [-1, 4, -1, 6])
+    assert shades(made, [1, 3]) == ([100, 107], [-1, -1])
+    assert asked == [[0, 2], [0]], "what is replaced is not read, but for one sample if its form is not known"
 
 
 def test_one_corruption_after_another_by_hand():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -17,12 +18,19 @@ from ctta.data.corruptions import corrupt
 from ctta.data.dataset import Data, DataSet
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import KINDS, PLAIN, Protocol
-from ctta.data.stream import Domain, Stream, to_tensor
+from ctta.data.stream import Batch, Domain, Stream, to_tensor
 from ctta.experiments import experiment as experiments
 from ctta.experiments.sections import override
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"label_shift": {"ratio": 4.0}, "segments": {"longest": 2}, "recurring": {"rounds": 3}}
+SETTINGS = {
+    "label_shift": {"ratio": 4.0},
+    "segments": {"longest": 2},
+    "recurring": {"rounds": 3},
+    "bursts": {"length": 2},
+    "dead_sensor": {"every": 2},
+    "poisoned": {"share": 0.5},
+}
 ALL = [KINDS[kind].make(SETTINGS.get(kind, {})) for kind in KINDS]
 RANDOM = [KINDS[kind].make({"order": 4}) for kind in ("continual", "gradual", "recurring")]
 
@@ -54,7 +62,11 @@ def arrange(kind: str, batch: int = 2, severity: int = 5, **settings) -> Stream:
 
 def shown(stream: Stream) -> list[int]:
     """The grey values, in order."""
-    return [int(value) for batch in stream for value in (batch.x[:, 0, 0, 0] * 255).round()]
+    return [value for batch in stream for value in greys(batch)]
+
+
+def greys(batch: Batch) -> list[int]:
+    return [int(value) for value in (batch.x[:, 0, 0, 0] * 255).round()]
 
 
 def segments(stream: Stream) -> list[tuple[str, int]]:
@@ -112,6 +124,92 @@ def test_small_concentrations_make_bursts():
 
     assert classes_per_batch(0.01) < 4
     assert classes_per_batch(1000.0) > 9.5
+
+
+def test_bursts_by_hand():
+    stream = arrange("bursts", batch=6, length=2)
+    for place, domain in enumerate(stream.domains):
+        values = [value - 10 * place for value in shown(stream)[6 * place : 6 * place + 6]]
+        assert sorted([values[0:2], values[2:4], values[4:6]]) == [[0, 4], [1, 3], [5, 2]]  # labels 2 2, 0 0 and 0 1
+        assert domain.labels.tolist() == [LABELS[value] for value in values]
+    orders = {tuple(shown(arrange("bursts", length=2, seed=seed))[:6]) for seed in range(40)}
+    assert len(orders) == 6, "every order of three comes up"
+    shuffle = shown(arrange("bursts", length=1))
+    assert shuffle[:6] != [value - 10 for value in shuffle[6:12]]
+    assert sorted(shuffle) == [*range(6), *range(10, 16), *range(20, 26)]
+    assert shown(arrange("bursts", length=6)) == shown(arrange("bursts", length=99)) == shown(arrange("sorted"))
+
+
+def test_one_class_by_hand():
+    stream = arrange("one_class", repeats=2)
+    assert [domain.name for domain in stream.domains] == ["a", "b", "c", "a", "b", "c"]
+    values = shown(stream)
+    assert values[:18] == [1, 3, 5, 1, 3, 5, 11, 13, 15, 11, 13, 15, 21, 23, 25, 21, 23, 25]
+    assert [domain.labels.tolist() for domain in stream.domains[:3]] == [[0] * 6] * 3
+    assert sorted(values[18:]) == [*range(6), *range(10, 16), *range(20, 26)] != values[18:]
+    assert shown(arrange("one_class", repeats=2, seed=1))[18:] != values[18:]
+    assert shown(arrange("one_class", label=2, repeats=1))[:4] == [0, 4, 10, 14]
+    with pytest.raises(InputError, match="No sample of a has the label 3"):
+        arrange("one_class", label=3)
+
+
+def batches(stream: Stream) -> list[list[int | None]]:
+    """The grey values, none if a sample has no label."""
+    return [
+        [value if label >= 0 else None for value, label in zip(greys(batch), batch.y.tolist(), strict=True)]
+        for batch in stream
+    ]
+
+
+def test_dead_sensor_by_hand():
+    # Three domains of three batches, and every third one is dead: none is first or last.
+    stream = arrange("dead_sensor", every=3)
+    found = batches(stream)
+    dead = [None, None]
+    assert [number for number, batch in enumerate(found, start=1) if None in batch] == [3, 6, 9, 12]
+    assert all(found[number] == dead for number in (2, 5, 8, 11))
+    assert [(batch.x * 255).unique().round().tolist() for batch in stream if batch.y[0] < 0] == [[0], [255], [127], [0]]
+    assert {batch.x.shape for batch in stream} == {(2, 3, 1, 1)}
+    assert [batch.position for batch in stream] == [0] * 4 + [1] * 4 + [2] * 5
+    live = [value for batch in found if batch != dead for value in batch]
+    assert sorted(live) == [*range(6), *range(10, 16), *range(20, 26)] != live
+    labels = [int(label) for batch in stream for label in batch.y if label >= 0]
+    assert labels == [LABELS[value % 10] for value in live], "labels stay with their samples"
+    # A domain that is smaller than a batch: the dead one comes before it, and is whole.
+    assert [len(batch) for batch in batches(arrange("dead_sensor", every=2, batch=8))] == [6, 8, 6, 8, 6]
+    assert stream.notes == ("Dead batches are not scored.",)
+
+
+def test_poisoned_by_hand():
+    stream = arrange("poisoned", share=0.5, batch=6)
+    for place, batch in enumerate(stream):
+        kept = batch.y >= 0
+        assert int(kept.sum()) == 3, "half of six"
+        values = [int(value) - 10 * place for value in (batch.x[kept][:, 0, 0, 0] * 255).round()]
+        assert len(set(values)) == 3
+        assert batch.y[kept].tolist() == [LABELS[value] for value in values]
+        assert all(len(sample.unique()) > 1 for sample in batch.x[~kept]), "noise is not grey"
+    assert batches(stream) != batches(arrange("poisoned", share=0.5, batch=6, seed=1))
+    assert [int((batch.y < 0).sum()) for batch in arrange("poisoned", share=0.2, batch=6)] == [1, 1, 1]
+    assert not any((batch.y < 0).any() for batch in arrange("poisoned", share=0))
+    assert stream.notes == ("Samples of noise are not scored.",)
+
+
+def test_hostile_streams_that_other_protocols_can_say():
+    whole = [*range(6), *range(10, 16), *range(20, 26)]
+    turns = arrange("segments", shortest=1, longest=1, seed=2)
+    assert [len(domain) for domain in turns.domains] == [2] * 9
+    assert sum(one.name == other.name for one, other in pairwise(turns.domains)) <= 2, "another domain with every batch"
+    assert sorted(shown(turns)) == whole
+    long = KINDS["recurring"].make({"rounds": 20}).arrange(numbered(), Data(domains=("clean",), batch=2))
+    assert segments(long) == [("clean", 0)] * 20
+
+
+def test_days_of_small_drift():
+    made = experiments.load(ROOT / "experiments/protocols/days.yaml")
+    stream = open_stream(made.data, made.protocol)
+    assert len(stream) == 10_010
+    assert next(stream.batches(10_009)).x.shape == (4, 3, 32, 32)
 
 
 def test_label_shift_by_hand():
@@ -220,7 +318,23 @@ def test_point_clouds_too(protocol: Protocol):
     assert batch.x.shape[2] == 3
     if protocol.kind in ("mixed", "drift"):
         assert batch.x.shape[1] == 1024
-    assert (batch.y >= 0).all()
+    assert (batch.y >= 0).all() or protocol.kind == "poisoned"
+
+
+def test_dead_and_poisoned_point_clouds():
+    data = Data(dataset="embedded_clouds", domains=("density",), images=8, batch=4)
+    dead = list(open_stream(data, KINDS["dead_sensor"].make({"every": 2})))[1]
+    assert dead.y.tolist() == [-1] * 4
+    assert dead.x.shape == (4, 649, 3)
+    assert not dead.x.any(), "all points at one place"
+    (whole,) = open_stream(data.replace(batch=8), KINDS["poisoned"].make({"share": 0.5}))
+    noise = whole.x[whole.y < 0]
+    assert noise.shape == (4, 649, 3)
+    radius = noise.norm(dim=2)
+    assert radius.max() <= 1
+    # In a ball, the share of points within r is r cubed.
+    assert [float((radius < r).double().mean()) for r in (0.5, 0.8)] == pytest.approx([0.125, 0.512], abs=0.03)
+    assert noise.mean((0, 1)).abs().max() < 0.05
 
 
 def test_every_kind_has_its_line():
@@ -279,6 +393,10 @@ def test_all_mistakes_at_once():
         ({"kind": "drift"}, {"severity": 0}, "severity of at least 1"),
         ({"kind": "drift"}, {"dataset": "cifar10_c", "path": "x"}, "CIFAR-10-C holds corrupted ones"),
         ({"kind": "gradual"}, {"dataset": "imagenet_r", "path": "x"}, "ImageNet-R has none"),
+        ({"kind": "bursts", "length": 0}, {}, "'length' of Bursts must be a whole number, at least 1"),
+        ({"kind": "one_class", "repeats": 1001}, {}, "'repeats' of OneClass must be a whole number, at least 1"),
+        ({"kind": "dead_sensor", "every": 1}, {}, "'every' of DeadSensor must be a whole number, at least 2"),
+        ({"kind": "poisoned", "share": 1.5}, {}, "'share' of Poisoned must be a number"),
         ({"kind": "clean_intervals"}, {"dataset": "cifar10_c", "path": "x"}, "CIFAR-10-C has none"),
         ({"kind": "clean_intervals", "every": 3}, {"domains": ["fog"]}, "at most the number of domains, 1"),
     ],
@@ -303,9 +421,11 @@ def test_an_opened_stream_is_checked_too():
 
 
 def test_protocols_that_go_by_labels_need_them():
-    for kind in ("sorted", "dirichlet", "label_shift"):
+    for kind in ("sorted", "dirichlet", "label_shift", "bursts", "one_class"):
         with pytest.raises(InputError, match="some samples of a have none"):
             KINDS[kind].make({}).arrange(numbered(labels=[0, -1]), Data(batch=2))
+    for kind in ("dead_sensor", "poisoned"):
+        assert KINDS[kind].make({}).arrange(numbered(labels=[0, -1]), Data(batch=2)).domains[0].labels.max() == 0
 
 
 def test_drift_needs_corruptions_that_are_made_on_the_fly(tmp_path):

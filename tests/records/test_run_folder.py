@@ -51,6 +51,14 @@ def test_a_line_that_a_crash_cut_short_is_left_out(tmp_path):
     assert list(folder.records("tent-s0")) == [RECORD]
 
 
+@pytest.mark.parametrize("change", [{"wrong": 11}, {"labelled": 3}, {"labelled": 11}, {"selected": 11}])
+def test_a_record_that_counts_too_much_is_damaged(tmp_path, change):
+    folder = RunFolder(tmp_path)
+    folder.records_path("tent-s0").write_bytes(RECORD.line + replace(RECORD, step=4, **change).line)
+    assert folder.written("tent-s0").records == (RECORD,)
+    assert "it counts more than its 10 samples" in folder.written("tent-s0").problem
+
+
 def test_records_are_the_same_whatever_time_they_took():
     assert RECORD.same(replace(RECORD, seconds=9.0))
     assert not RECORD.same(replace(RECORD, wrong=5))

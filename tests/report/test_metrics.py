@@ -37,6 +37,23 @@ def test_error_counts_samples_not_batches() -> None:
     assert metrics.error(counts, ()) is None
 
 
+def test_samples_without_labels_do_not_count() -> None:
+    # A segment with 3 wrong of 4 with labels, none, and 1 of 10; one without any.
+    records = [record(0, 3, labelled=4), record(1, -1), record(2, 1), record(3, -1)]
+    assert metrics.segment_counts(records, Done(4, 40, 4, 1.0, 1.0), None) == {0: (4, 14)}
+    assert metrics.total_error(records) == pytest.approx(100 * 4 / 14)
+    assert metrics.mean_recovery([record(0, 9), record(1, -1), record(2, 1)]) is None, "two batches are too few"
+    # Five wrong more in 14; places 0 and 2 have a part, 4 of 4 and 1 of 10.
+    baseline = [record(0, 0, labelled=4), record(1, -1), record(2, 0)]
+    own = [record(0, 4, labelled=4), record(1, -1), record(2, 1)]
+    squares = (4 - 4 * 5 / 14) ** 2 + (1 - 10 * 5 / 14) ** 2
+    half = 12.7062 * math.sqrt(2 * squares) / 14
+    expected = (100 * (5 / 14 - half), 100 * (5 / 14 + half))
+    assert metrics.interval_over_batches([(own, baseline)]) == pytest.approx(expected, abs=1e-2)
+    selecting = record(0, 3, labelled=4, selected=2, selected_wrong=1)
+    assert metrics.selection([selecting]) == Split(20.0, None, None)
+
+
 def test_running_error() -> None:
     errors, sizes = (10.0, 20.0, None, 40.0), (10.0, 10.0, 10.0, 5.0)
     assert metrics.running_error(errors, sizes, 2) == (10.0, 15.0, 20.0, 40.0)

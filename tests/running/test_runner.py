@@ -53,7 +53,14 @@ def test_records_by_hand():
 def test_labels_that_are_not_known_are_not_counted():
     images = np.zeros((4, 32, 32, 3), np.uint8)
     stream = corrupted_stream(images, np.array([0, 1, -1, 1]), [("clean", 0)], Data(batch=2))
-    assert [evaluated.record.wrong for evaluated in evaluate(Source(ByBrightness()), stream)] == [1, -1]
+    first, second = (evaluated.record for evaluated in evaluate(Source(ByBrightness()), stream))
+    assert (first.n, first.wrong, first.labelled, first.scored) == (2, 1, None, 2)
+    assert (second.n, second.wrong, second.labelled, second.scored) == (2, 1, 1, 1)
+    assert sum(n for n, _, _ in second.bins) == 1
+    nothing = corrupted_stream(images, np.full(4, -1), [("clean", 0)], Data(batch=4))
+    (third,) = (evaluated.record for evaluated in evaluate(Source(ByBrightness()), nothing))
+    assert (third.n, third.wrong, third.labelled, third.scored) == (4, -1, None, 0)
+    assert sum(n for n, _, _ in third.bins) == 4, "their confidence is known"
 
 
 class OnDevice(Tensor):

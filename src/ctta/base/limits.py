@@ -18,6 +18,7 @@ METHODS = 1_000
 GRID_POINTS = 4_096
 SEGMENTS = 100_000  # of a stream: its domains, as often as they come
 SLOTS = 10_000
+REPEATS = 1_000  # of a sample
 VIEWS = 1_000
 ITERATIONS = 100_000
 VECTORS = 2**18  # that a method keeps

@@ -11,6 +11,7 @@ import logging
 import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -152,8 +153,8 @@ class Adapter(Processing):
     def forward(self, x: Tensor) -> Tensor:
         return self.step(x).logits
 
-    def step(self, x: Tensor) -> Step:
-        """Predict, adapt, and report what happened."""
+    def step(self, x: Tensor, *, reference: bool = False) -> Step:
+        """Predict, adapt, and report what happened; if asked for, with the `reference` prediction of the same batch."""
         if not self.prepared and self.traits.source != "none":
             raise StateError(
                 f"{type(self).__name__} needs source data once before the stream: "
@@ -171,7 +172,8 @@ class Adapter(Processing):
                 self.drift.accept(seen)
             self.skipped += self._batch.skipped
             self.batches += 1
-            return self._complete(step, seen)
+            step = self._complete(step, seen)
+            return replace(step, reference=self._reference_logits(x)) if reference else step
 
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
@@ -191,6 +193,10 @@ class Adapter(Processing):
         with self._scope(x) as x, torch.no_grad():
             self._read(x)
             self._compare(x)
+            return self._reference_logits(x)
+
+    def _reference_logits(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
             return check_logits(self.run(self.source_model, x))
 
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:

@@ -19,6 +19,7 @@ log = logging.getLogger("ctta")
 FIRST = 10  # so many batches are all compared, then one of `every`
 APART = 50  # batches between two snapshots
 KEPT = 3  # snapshots
+TRIAL, RETRIAL = 32, 128  # samples to be compared before the adapter's answers are given: at first, after an alarm
 AGAIN = 300  # an alarm within so many batches of the last one goes one rung further
 CALM, CALM_BATCHES = 0.1, 200  # the third rung learns at this rate for so long
 LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
@@ -52,6 +53,7 @@ class GuardState:
     alarm: int = -1  # its batch
     calm_until: int = 0
     frozen: bool = False
+    trial: int = TRIAL  # samples that are still to be compared before the adapter answers
     confidence: float = 1.0  # of the reference, an average over batches
     lost: bool = False
 
@@ -68,9 +70,9 @@ class Guard(nn.Module):
     """Makes an adapter safe: `logits = guard(x)`.
 
     Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
-    of the source's weights (see `core.health`). While there is much evidence the guard answers with the latter. If it
-    is enough, what was learned is taken back: to the last healthy state, at the next alarm to an older one, then to the
-    source with a smaller rate, then for good.
+    of the source's weights (see `core.health`). The guard answers with the latter while there is much evidence, for the
+    first samples, and for some after an alarm. If the evidence is enough, what was learned is taken back: to the last
+    healthy state, at the next alarm to an older one, then to the source with a smaller rate, then for good.
 
     adapter    any adapter; the guard has the same methods
     every      one comparison per so many batches, as long as there is no evidence
@@ -112,28 +114,29 @@ class Guard(nn.Module):
             return self._answer(self.adapter.reference(x), Step(x, self._info({})))
         batch = self.adapter.batches
         self._set_rate(batch)
-        step = self.adapter.step(x)
-        if not (batch < FIRST or self.state.evidence > 0 or batch % self.every == 0):
-            return Step(step.logits, {**step.info, **self._info({})}, step.samples)
-        reference = self.adapter.reference(x)
+        on_trial = self.state.trial > 0 or self.state.evidence > 0
+        step = self.adapter.step(x, reference=on_trial or batch < FIRST or batch % self.every == 0)
+        if (reference := step.reference) is None:
+            return replace(step, info={**step.info, **self._info({})})
         found = self._compare(step.logits, reference, batch)
-        watched = self.verdict != "healthy"
-        step = Step(step.logits, {**step.info, **self._info(found)}, step.samples)
+        trusted = self.verdict == "healthy" and self.state.trial == 0
+        step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
         elif self.state.evidence == 0 and batch - (self.snapshots[-1].batch if self.snapshots else 0) >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
-        return self._answer(reference, step) if watched else step
+        return step if trusted else self._answer(reference, step)
 
     def _answer(self, logits: Tensor, step: Step) -> Step:
         """A step that answers with these logits instead of its own."""
         confidence = logits.softmax(1).amax(1)
         info = {**step.info, "confidence": confidence.mean()}
-        return Step(logits, info, {**step.samples, "confidence": confidence})
+        return replace(step, logits=logits, info=info, samples={**step.samples, "confidence": confidence})
 
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        return self.adapter.reference(x) if self.verdict in ("watched", "frozen") else self.adapter.predict(x)
+        trusted = self.verdict == "healthy" and self.state.trial == 0
+        return self.adapter.predict(x) if trusted else self.adapter.reference(x)
 
     def source(self, x: Tensor) -> Tensor:
         """The prediction of the unadapted model."""
@@ -164,7 +167,8 @@ class Guard(nn.Module):
         evidence = max(0.0, self.state.evidence + signs.pop("excess"))
         confidence = 0.9 * self.state.confidence + 0.1 * signs["reference_confidence"]
         since = batch if evidence == 0 else self.state.since
-        self.state = replace(self.state, evidence=evidence, since=since, confidence=confidence)
+        trial = max(0, self.state.trial - len(logits))
+        self.state = replace(self.state, evidence=evidence, since=since, trial=trial, confidence=confidence)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
@@ -193,6 +197,7 @@ class Guard(nn.Module):
             alarm=batch,
             since=batch,
             frozen=last,
+            trial=RETRIAL,
             calm_until=batch + CALM_BATCHES if rung == 2 else self.state.calm_until,
         )
         self._tell(Event(batch, "frozen" if last else "roll-back", f"{words}."))

@@ -6,7 +6,7 @@ as often as the reference doubts itself. One that has broken disagrees far more 
 
     excess      = [labels differ] - (1 - c) - SLACK            per sample
     evidence    <- max(0, evidence + sum of the excess)        per batch: the CUSUM of Page (1954)
-    harmful     if evidence > LIMIT; watched if it is more than a third of that
+    harmful     if evidence > LIMIT; watched if it is more than a sixth of that
 
 If labels differ with a probability of at most 1 - c, Hoeffding's lemma makes exp(8 SLACK evidence) a supermartingale
 between its restarts at 0, and so P(alarm within n samples) <= n exp(-8 SLACK LIMIT). LIMIT makes that 1 % for 20,000
@@ -26,7 +26,7 @@ from torch import Tensor
 SLACK = 0.1  # disagreement beyond the reference's doubt that is no evidence, per sample
 FALSE_ALARMS, SAMPLES = 0.01, 20_000  # at most this rate of false alarms in so many samples
 LIMIT = math.log(SAMPLES / FALSE_ALARMS) / (8 * SLACK)
-WATCH = LIMIT / 3
+WATCH = LIMIT / 6
 
 
 def excess(logits: Tensor, reference: Tensor) -> Tensor:

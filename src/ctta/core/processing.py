@@ -19,7 +19,7 @@ from ctta.core import optim
 from ctta.core import statistics as norms
 from ctta.core.drift import Inspection
 from ctta.core.inputs import check_form, check_logits, check_values, value_range
-from ctta.core.shares import likeness, probes
+from ctta.core.shares import believe, probes
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import all_finite
 
@@ -38,6 +38,7 @@ class Step:
     logits: Tensor  # (N, C), detached
     info: Mapping[str, Tensor] = field(default_factory=dict)  # 0-d: loss, confidence, threshold, selected, views ...
     samples: Mapping[str, Tensor] = field(default_factory=dict)  # (N,): confidence, selected ...
+    reference: Tensor | None = None  # (N, C): the prediction of the source's weights, if it was asked for
 
 
 class Processing(MethodTools):
@@ -188,7 +189,9 @@ class Processing(MethodTools):
         return boundary
 
     def _compare(self, x: Tensor) -> None:
-        """For auto statistics: how much alike the images of the batch are, by the source model's predictions."""
+        """For auto statistics: what the source model's predictions and layers say about the batch."""
         if norms.is_auto(self.source_model):
             for part in probes(x):
-                norms.expect_likeness(self, likeness(self.run(self.source_model, part)))
+                logits = self.run(self.source_model, part)
+                if found := norms.excesses(self.source_model):
+                    norms.expect(self, believe(logits, found, len(x)))

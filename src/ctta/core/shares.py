@@ -9,39 +9,67 @@ images, and the classes of a batch are not those of the source data. Only the fi
                 different classes, 1 for a single image, for one class, and if nothing is known
     composed    the shift that N images of such classes show without any shift of the domain
                 = k spread, k = CLASS_PART likeness / (1 - CLASS_PART likeness)
-    share       (shift - composed) / (shift + DOUBT spread), at least 0
+    excess      (shift - composed) / spread, at least 0
+    share       excess / (shift / spread + doubt)
 
     statistics  = (1 - share) source + share batch
 
 k is the law of total variance: if classes explain the part c of how images differ, then N images of likeness p show a
 shift of c p and a spread of 1 - c p. So one class at a time, one image at a time and small batches leave the source's
-statistics as they are unless the shift is larger than any class could explain, and large mixed batches follow even
-small shifts. Early and middle layers, in which a corruption shows and a class hardly does, follow earlier than the last
-ones. Shift and spread are averages over the layer's channels, in units of the source's variance. The variance has a
+statistics as they are unless the shift is larger than any class could explain. Early and middle layers, in which a
+corruption shows and a class hardly does, follow earlier than the last ones. Shift and spread are averages over the
+layer's channels, in units of the source's variance, of which images can differ by no more than all. The variance has a
 share of its own, by the same rule: there an image's own value is its mean square about the source's mean. It is
 interpolated on a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold.
 
-The likeness is read off the predictions of the source model, first under the most cautious shares, those of likeness 1:
-on a clean stream they are the source's own predictions. A corruption may make all predictions the same. So of a large
-batch the second half is predicted under the shares that the first half gave; classes that come in bursts
-stay alike, what looked alike by corruption does not. That is one pass more per batch. Nothing is remembered from batch
-to batch, so no stream can spoil the shares.
+Likeness and doubt are found by predicting the batch with the source model, first under the most cautious shares, those
+of likeness 1: on a clean stream they are the source's own predictions. What the layers show together is
+
+    evidence    the excess that a tenth of the layers exceed. Some networks' own statistics do not fit clean images,
+                but not in many layers
+    doubt       DOUBT / (1 + (evidence / CLEAR)^2): without evidence a layer's shift is hardly followed, with it fully
+    likeness    of the predictions, and its distance from 1 / N divided by 1 + (evidence / STRONG)^4: far from the
+                source, predictions become the same whatever the classes are, and the source's statistics are wrong
+
+Of a large batch the second half is predicted under what the first half gave. That is one pass more per batch. Nothing
+is remembered from batch to batch, so no stream can spoil the shares.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
-DOUBT = 0.5  # in units of the spread: a shift that is no larger is followed in part only
+DOUBT, CLEAR, STRONG = 2.0, 0.4, 3.0  # in units of the spread, see above
 LARGE = 32  # images, of which a half is enough to see whether they are alike
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
+WIDEST_MEAN, WIDEST_SQUARE = 1.0, 3.0  # the largest spreads; for squares, about that of a normal distribution
+
+
+@dataclass(frozen=True)
+class Belief:
+    """What is known of a batch: how much alike its images are, and how much its shifts are doubted; each 0-d."""
+
+    likeness: Tensor | float = 1.0
+    doubt: Tensor | float = DOUBT
+
+
+CAUTIOUS = Belief()
 
 
 def probes(x: Tensor) -> list[Tensor]:
-    """What is predicted, one after the other, to find the likeness of a batch: as many images as it has."""
+    """What is predicted, one after the other, to form a belief: as many images as the batch has."""
     return [x] if len(x) < LARGE else [x[::2], x[1::2]]
+
+
+def believe(logits: Tensor, excesses: list[Tensor], n: int) -> Belief:
+    """What predictions of a batch of n images, and the excess in each layer, say about it."""
+    evidence = torch.stack(excesses).float().quantile(0.9)
+    alike = 1 / n + (likeness(logits) - 1 / n).clamp(min=0) / (1 + (evidence / STRONG) ** 4)
+    return Belief(alike, DOUBT / (1 + (evidence / CLEAR).square()))
 
 
 def likeness(logits: Tensor) -> Tensor:
@@ -57,19 +85,20 @@ def likeness(logits: Tensor) -> Tensor:
     return ((same - chance) / (1 - chance)).clamp(1 / n, 1)
 
 
-def share(shift: Tensor, spread: Tensor, likeness: Tensor | float) -> Tensor:
-    """The share of the batch in the statistics, from 0 to 1."""
-    composed = CLASS_PART * likeness / (1 - CLASS_PART * likeness) * spread
-    return (shift - composed).clamp(min=0) / (shift + DOUBT * spread)
+def share(shift: Tensor, spread: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
+    """The share of the batch in the statistics, from 0 to 1, and the excess of the shift."""
+    alike = CLASS_PART * belief.likeness
+    excess = (shift / spread - alike / (1 - alike)).clamp(min=0)
+    return excess / (shift / spread + belief.doubt), excess
 
 
-def spread(values: Tensor, prior: float) -> Tensor:
+def spread(values: Tensor, prior: float, widest: float) -> Tensor:
     """The variance over images of their own values (N, C), averaged over channels; the prior counts as one image."""
-    return (values.var(0, correction=0) + prior / len(values)).mean()
+    return (values.var(0, correction=0) + prior / len(values)).mean().clamp(max=widest)
 
 
-def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tensor | float) -> tuple[Tensor, Tensor]:
-    """Mean and variance for a layer's input (N, C, ...), between the source's own and the batch's.
+def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief) -> tuple[Tensor, Tensor, Tensor]:
+    """Mean and variance for a layer's input (N, C, ...), between the source's own and the batch's; and the excess.
 
     Gradients flow through the batch's statistics, not through the shares.
     """
@@ -80,7 +109,9 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, likeness: Tenso
     with torch.no_grad():
         means = (image_mean - mean) / (variance + eps).sqrt()
         squares = image_variance / (variance + eps) + means.square()
-        mean_share = share(means.mean(0).square().mean(), spread(means, PRIOR_MEAN), likeness)
+        shift = means.mean(0).square().mean()
+        mean_share, of_mean = share(shift, spread(means, PRIOR_MEAN, WIDEST_MEAN), belief)
         shift = ((batch_variance - variance) / (variance + eps)).square().mean()
-        variance_share = share(shift, spread(squares, PRIOR_SQUARE), likeness)
-    return mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
+        variance_share, of_variance = share(shift, spread(squares, PRIOR_SQUARE, WIDEST_SQUARE), belief)
+    blended = log_source.lerp(log_batch, variance_share).exp() - eps
+    return mean.lerp(batch_mean, mean_share), blended, of_mean.maximum(of_variance)

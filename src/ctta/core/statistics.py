@@ -41,7 +41,8 @@ class StreamStatistics:
         self.weight = weight
         self.kind: Statistics = "source"
         self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry per pass
-        self.likeness: Tensor | float = 1.0  # of this batch's images; 1 as long as nothing is known
+        self.belief = shares.CAUTIOUS  # what is known of this batch
+        self.excess: Tensor | None = None  # of this batch's shift in the last pass, for auto statistics
 
     def __call__(
         self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -60,7 +61,8 @@ class StreamStatistics:
         """Mean and variance to normalise with."""
         source_mean, source_var = _source(layer)
         if self.kind == "auto":
-            return shares.blend(x, source_mean, source_var, layer.eps, self.likeness)
+            mean, variance, self.excess = shares.blend(x, source_mean, source_var, layer.eps, self.belief)
+            return mean, variance
         variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
         if self.kind == "running":
             self.seen.append((mean.detach(), variance.detach()))
@@ -145,14 +147,20 @@ def discard_statistics(module: nn.Module) -> None:
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.seen.clear()
-            hook.likeness = 1.0
+            hook.belief, hook.excess = shares.CAUTIOUS, None
 
 
-def expect_likeness(module: nn.Module, likeness: Tensor) -> None:
-    """Let auto statistics know how much alike the images of this batch are, until it is over."""
+def expect(module: nn.Module, belief: shares.Belief) -> None:
+    """Let auto statistics know what is believed of this batch, until it is over."""
     for layer in _batch_norms(module):
         if hook := _hook(layer):
-            hook.likeness = likeness
+            hook.belief = belief
+
+
+def excesses(module: nn.Module) -> list[Tensor]:
+    """How far the shift in each layer exceeded what images and classes explain, in the last pass."""
+    found = (hook.excess for layer in _batch_norms(module) if (hook := _hook(layer)))
+    return [excess for excess in found if excess is not None]
 
 
 def restart_statistics(module: nn.Module) -> None:

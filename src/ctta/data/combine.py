@@ -5,7 +5,7 @@ Nothing is copied: a domain loads any of its rows in any order, and a combinator
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -57,6 +57,41 @@ def take_turns(
 def reordered(domain: Domain, rows: Rows) -> Domain:
     """Return some samples of a domain, in another order."""
     return Domain(domain.name, domain.severity, domain.labels[rows], lambda chosen: domain.read(rows[chosen]))
+
+
+def replaced(domain: Domain, rows: Rows, make: Callable[[int, Samples], Samples]) -> Domain:
+    """Return some samples of a domain, and others without a label in between: those that `make` returns for ~row.
+
+    A row is negative if it is made. `make` is also given a sample of the domain, whose form it keeps.
+    """
+
+    def read(chosen: Rows) -> Samples:
+        here = rows[chosen]
+        kept = here >= 0
+        found: NDArray[Any] = domain.read(here[kept] if kept.any() else np.zeros(1, np.int64))
+        made = np.empty((len(here), *found.shape[1:]), found.dtype)
+        made[kept] = found[: kept.sum()]
+        for place in np.flatnonzero(~kept):
+            made[place] = make(int(~here[place]), found[0])
+        return made
+
+    labels = np.where(rows >= 0, domain.labels[np.maximum(rows, 0)], -1)
+    return Domain(domain.name, domain.severity, labels, read)
+
+
+def constant(like: Samples, level: float) -> Samples:
+    """Return a sample of one value: a level between black and white, or one place for all points."""
+    return np.full_like(like, level * 255 if like.dtype == np.uint8 else level)
+
+
+def noise(like: Samples, generator: Generator) -> Samples:
+    """Return a sample of uniform pixels, or of points that are uniform in the unit ball."""
+    if like.dtype == np.uint8:
+        return generator.integers(0, 256, like.shape, np.uint8)
+    points = generator.standard_normal(like.shape)
+    radius = np.cbrt(generator.random((len(points), 1)))
+    made: Samples = (radius * points / np.linalg.norm(points, axis=1, keepdims=True)).astype(np.float32)
+    return made
 
 
 def blend(name: str, severity: int, parts: Sequence[Domain], which: NDArray[np.int64], rows: Rows) -> Domain:

@@ -9,22 +9,37 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
+from itertools import count, pairwise
 from types import MappingProxyType
 from typing import Literal
 
 import numpy as np
 
 from ctta.base.config import Config, setting
-from ctta.base.errors import nearest
+from ctta.base.errors import InputError, nearest
 from ctta.base.fileio import some
-from ctta.base.limits import SEGMENTS, SLOTS
+from ctta.base.limits import REPEATS, SEGMENTS, SLOTS
 from ctta.base.text import quoted
-from ctta.data.combine import blend, both, known, long_tail, places, reordered, spread, take_turns
+from ctta.data.combine import (
+    blend,
+    both,
+    constant,
+    known,
+    long_tail,
+    noise,
+    places,
+    reordered,
+    replaced,
+    spread,
+    take_turns,
+)
 from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import CLEAN, Data, DataSet
-from ctta.data.stream import Domain, Rows, Stream
+from ctta.data.stream import Domain, Rows, Samples, Stream
 from ctta.paper import orders
+
+DEAD = (0.0, 1.0, 0.5)  # what a dead sensor delivers, in turn, as fractions of white
 
 
 @dataclass(frozen=True)
@@ -123,6 +138,13 @@ def _reordered(dataset: DataSet, data: Data, rows: Callable[[Domain, int], Rows]
     return replace(stream, domains=tuple(domains))
 
 
+def _shuffled(dataset: DataSet, data: Data, seed: int) -> Stream:
+    """Open the data, every domain in a random order."""
+    return _reordered(
+        dataset, data, lambda domain, place: np.random.default_rng((seed, place)).permutation(len(domain))
+    )
+
+
 @dataclass(frozen=True)
 class Sorted(Protocol):
     """Within a domain, samples sorted by label; within a class, in the order of the data."""
@@ -153,6 +175,50 @@ class Dirichlet(Protocol):
         slots = self.slots or classes
         shares = generator.dirichlet(np.full(slots, self.concentration), classes)
         return spread(domain.labels, shares, generator)
+
+
+@dataclass(frozen=True)
+class Bursts(Protocol):
+    """Within a domain, bursts of a fixed length, each of one class, in random order; a length of 1 is a shuffle.
+
+    The samples, sorted by label, are cut into bursts: one that begins at the end of a class goes on with the next.
+    """
+
+    kind: Literal["bursts"] = setting("bursts", "This protocol.")
+    length: int = setting(12, "Samples per burst.", low=1)
+    seed: int = setting(0, "Seed of the order.", low=0)
+
+    def arrange(self, dataset: DataSet, data: Data) -> Stream:
+        return _reordered(dataset, data, self._bursts)
+
+    def _bursts(self, domain: Domain, place: int) -> Rows:
+        by_class = np.argsort(known(domain), kind="stable")
+        burst = np.arange(len(by_class)) // self.length
+        turns = np.random.default_rng((self.seed, place)).permutation(burst[-1] + 1)
+        return by_class[np.argsort(turns[burst], kind="stable")]
+
+
+@dataclass(frozen=True)
+class OneClass(Protocol):
+    """First one class only, domain by domain, again and again; then all samples of every domain, shuffled."""
+
+    kind: Literal["one_class"] = setting("one_class", "This protocol.")
+    label: int | None = setting(None, "The class. Default: the most frequent one of each domain.", low=0)
+    repeats: int = setting(4, "How often each sample of the class is shown.", low=1, high=REPEATS)
+    seed: int = setting(0, "Seed of the shuffle.", low=0)
+
+    def arrange(self, dataset: DataSet, data: Data) -> Stream:
+        same, all_classes = _reordered(dataset, data, self._same), _shuffled(dataset, data, self.seed)
+        return replace(same, domains=(*same.domains, *all_classes.domains))
+
+    def _same(self, domain: Domain, _: int) -> Rows:
+        label = np.bincount(known(domain)).argmax() if self.label is None else self.label
+        rows = np.flatnonzero(domain.labels == label)
+        if not len(rows):
+            raise InputError(
+                f"No sample of {domain.name} has the label {label}. Set protocol.label to one that exists."
+            )
+        return np.tile(rows, self.repeats)
 
 
 @dataclass(frozen=True)
@@ -291,6 +357,61 @@ class Segments(Protocol):
         return [f"shortest must not be more than longest. Got {self.shortest} and {self.longest}."]
 
 
-ALL = (Continual, Gradual, Mixed, Sorted, Dirichlet, LabelShift, Recurring, Drift, CleanIntervals, Segments)
+@dataclass(frozen=True)
+class DeadSensor(Protocol):
+    """The domains one after the other, shuffled; now and then comes a whole batch of one value, which is not scored.
+
+    Pictures are black, white and grey in turn; the points of point clouds are all at one place. These batches come in
+    addition to the samples.
+    """
+
+    kind: Literal["dead_sensor"] = setting("dead_sensor", "This protocol.")
+    every: int = setting(4, "Every so many batches of the stream, the last one is dead.", low=2)
+    seed: int = setting(0, "Seed of the shuffle.", low=0)
+
+    def arrange(self, dataset: DataSet, data: Data) -> Stream:
+        stream, numbers, made = _shuffled(dataset, data, self.seed), count(1), []
+        for domain in stream.domains:
+            parts: list[Rows] = []
+            for part in np.split(np.arange(len(domain)), range(data.batch, len(domain), data.batch)):
+                if (number := next(numbers)) % self.every == 0:
+                    turn = (number // self.every - 1) % len(DEAD)
+                    parts.append(np.full(data.batch, ~turn))
+                    next(numbers)
+                parts.append(part)
+            made.append(replaced(domain, np.concatenate(parts), lambda turn, like: constant(like, DEAD[turn])))
+        return replace(stream, domains=tuple(made), notes=(*stream.notes, "Dead batches are not scored."))
+
+
+@dataclass(frozen=True)
+class Poisoned(Protocol):
+    """The domains one after the other, shuffled; some samples are replaced by noise, which is not scored.
+
+    Noise is made of uniform pixels, or of points that are uniform in the unit ball.
+    """
+
+    kind: Literal["poisoned"] = setting("poisoned", "This protocol.")
+    share: float = setting(0.2, "Fraction of the samples of a domain that are noise.", low=0, high=1)
+    seed: int = setting(0, "Seed of the shuffle and of the noise.", low=0)
+
+    def arrange(self, dataset: DataSet, data: Data) -> Stream:
+        stream = _shuffled(dataset, data, self.seed)
+        domains = (self._poisoned(domain, place) for place, domain in enumerate(stream.domains))
+        return replace(stream, domains=tuple(domains), notes=(*stream.notes, "Samples of noise are not scored."))
+
+    def _poisoned(self, domain: Domain, place: int) -> Domain:
+        rows = np.arange(len(domain))
+        gone = np.random.default_rng((self.seed, place, 1)).permutation(rows)[: round(self.share * len(rows))]
+        rows[gone] = ~gone
+        return replaced(domain, rows, partial(self._noise, place))
+
+    def _noise(self, place: int, row: int, like: Samples) -> Samples:
+        return noise(like, np.random.default_rng((self.seed, place, 2, row)))
+
+
+ALL = (
+    *(Continual, Gradual, Mixed, Sorted, Dirichlet, Bursts, OneClass, LabelShift, Recurring, Drift, CleanIntervals),
+    *(Segments, DeadSensor, Poisoned),
+)
 KINDS: Mapping[str, type[Protocol]] = MappingProxyType({protocol().kind: protocol for protocol in ALL})
 PLAIN = Continual()

@@ -58,15 +58,21 @@ class Record:
     domain: str
     severity: int
     n: Positive  # samples in the batch
-    wrong: Unknown  # -1 if labels are not known
+    wrong: Unknown  # of those that are scored; -1 if there are none
     seconds: Annotated[float, 0]  # of step(x) only
     info: Mapping[str, float]  # loss, confidence, threshold, selected, views, skipped, forwards, backwards
     position: Natural = 0  # which domain of the stream, 0, 1, 2 ...; a name may come again
     selected: Natural | None = None  # how many samples were selected; None if the method selects nothing
-    selected_wrong: Unknown | None = None  # -1 if labels are not known
+    selected_wrong: Unknown | None = None  # of those that are scored; -1 if there are none
     bins: tuple[tuple[Natural, float, Natural], ...] = ()  # per confidence bin: samples, sum of confidence, correct
     # At the end of a segment, on request: clean samples evaluated, wrong predictions, those of the unadapted model.
     clean: tuple[Positive, Natural, Natural] | None = None
+    labelled: Natural | None = None  # samples with a label, if others of the batch have none
+
+    @property
+    def scored(self) -> int:
+        """How many samples count in the error: those with a label."""
+        return 0 if self.wrong < 0 else self.n if self.labelled is None else self.labelled
 
     def same(self, other: Record) -> bool:
         """Whether all but the times are equal; as text, since a value that is no number differs from itself."""
@@ -193,7 +199,8 @@ def parse_records(content: bytes, path: Path, domains: int | None = None) -> Wri
             record = parse_json(line, Record)
             if records and record.step <= records[-1].step:
                 raise ValueError(f"batch {record.step} comes after batch {records[-1].step}")
-            if max(record.wrong, record.selected or 0, record.selected_wrong or 0) > record.n:
+            counted = max(record.scored, record.selected or 0, record.selected_wrong or 0)
+            if counted > record.n or record.wrong > record.scored:
                 raise ValueError(f"it counts more than its {record.n} samples")
             if domains is not None and record.position >= domains:
                 raise ValueError(f"it is of domain {record.position}, and there are {domains}")

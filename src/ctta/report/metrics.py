@@ -3,7 +3,7 @@
 A method run is one method with one seed; a segment is the part of the stream between two changes of domain. Errors and
 shares are in percent, differences in points.
 
-    error              wrong predictions of all predictions, each sample counted once
+    error              wrong predictions of all predictions for samples with labels, each sample counted once
     running error      the same over the last few batches, or over all so far
     recovery time      batches after a segment begins until its error is as low as it gets
     collapse           a method run ends above Source: over the last segment, or the last round of a recurring stream
@@ -106,18 +106,20 @@ def complete_segments(records: Sequence[Record], done: Done | None, images: int 
 
 
 def segment_counts(records: Sequence[Record], done: Done | None, images: int | None) -> dict[int, tuple[int, int]]:
-    """Wrong predictions and samples of each complete segment whose labels are known."""
+    """Wrong predictions and scored samples of each complete segment that has any."""
+    complete = complete_segments(records, done, images).items()
+    scored = {position: [r for r in batches if r.scored] for position, batches in complete}
     return {
-        position: (sum(r.wrong for r in batches), sum(r.n for r in batches))
-        for position, batches in complete_segments(records, done, images).items()
-        if all(r.wrong >= 0 for r in batches)
+        position: (sum(r.wrong for r in batches), sum(r.scored for r in batches))
+        for position, batches in scored.items()
+        if batches
     }
 
 
 def total_error(records: Iterable[Record]) -> float:
-    """Over labelled records."""
-    found = list(records)
-    return 100 * sum(record.wrong for record in found) / sum(record.n for record in found)
+    """Over records of which some have labels."""
+    found = [record for record in records if record.scored]
+    return 100 * sum(record.wrong for record in found) / sum(record.scored for record in found)
 
 
 def error(counts: Counts, positions: Sequence[int]) -> float | None:
@@ -169,8 +171,8 @@ def recovery_time(wrong: Sequence[int], sizes: Sequence[int]) -> int | None:
 
 def mean_recovery(records: Sequence[Record]) -> float | None:
     """Mean recovery time of all segments. That of Source, which learns nothing, shows the effect of chance."""
-    each = segments(records).values()
-    return finite_mean(recovery_time([r.wrong for r in batches], [r.n for r in batches]) for batches in each)
+    each = segments(record for record in records if record.scored).values()
+    return finite_mean(recovery_time([r.wrong for r in batches], [r.scored for r in batches]) for batches in each)
 
 
 # Calibration
@@ -197,20 +199,20 @@ def calibration_error(bins: Bins) -> float | None:
 
 @dataclass(frozen=True)
 class Split:
-    """Samples divided by the method's selection, in percent; an accuracy is none without labels or samples."""
+    """Samples divided by the method's selection, in percent; an accuracy is none unless all labels are known."""
 
     share: float  # selected
     selected_accuracy: float | None
     rejected_accuracy: float | None
 
 
-def selection(records: Iterable[Record]) -> Split | None:
+def selection(records: Sequence[Record]) -> Split | None:
     """All batches together; none if the method selects nothing."""
     found = [(r.n, r.wrong, r.selected, r.selected_wrong or 0) for r in records if r.selected is not None]
     if not found:
         return None
     n, wrong, selected, selected_wrong = map(sum, zip(*found, strict=True))
-    labelled = all(batch[1] >= 0 for batch in found)
+    labelled = all(r.scored == r.n for r in records if r.selected is not None)
 
     def accuracy(n: int, wrong: int) -> float | None:
         return 100 * (n - wrong) / n if labelled and n else None
@@ -314,8 +316,9 @@ def interval_over_batches(pairs: Sequence[tuple[Sequence[Record], Sequence[Recor
         starts: dict[int, int] = {}
         for left, right in zip(own, baseline, strict=True):
             place = left.step - starts.setdefault(left.position, left.step)
-            more[place] = more.get(place, 0) + left.wrong - right.wrong
-            n[place] = n.get(place, 0) + left.n
+            if left.scored:
+                more[place] = more.get(place, 0) + left.wrong - right.wrong
+                n[place] = n.get(place, 0) + left.scored
     total, k = sum(n.values()), len(n)
     if k < 2:
         return None

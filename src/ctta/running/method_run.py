@@ -189,7 +189,7 @@ def write_method_run(
     done = Done(
         batches=len(records),
         n=sum(record.n for record in records),
-        wrong=-1 if any(record.wrong < 0 for record in records) else sum(record.wrong for record in records),
+        wrong=sum(wrong) if (wrong := [record.wrong for record in records if record.wrong >= 0]) else -1,
         seconds=sum(record.seconds for record in records),
         peak_memory=memory.megabytes(),
         valid=not found,

@@ -49,7 +49,9 @@ def _evaluate(adapter: Adapting, batch: Batch, x: Tensor) -> Evaluated:
     prediction, confidence, selected, info = _read(step, batch.answer(step.logits))
     synchronize(x.device)
     seconds = time.perf_counter() - began
-    right, known = prediction == batch.y, bool((batch.y >= 0).all())
+    known = batch.y >= 0
+    right, labelled = prediction == batch.y, int(known.sum())
+    wrong = known & ~right
     record = Record(
         method=adapter.name,
         seed=adapter.seed,
@@ -57,13 +59,14 @@ def _evaluate(adapter: Adapting, batch: Batch, x: Tensor) -> Evaluated:
         domain=batch.domain,
         severity=batch.severity,
         n=len(prediction),
-        wrong=int((~right).sum()) if known else -1,
+        wrong=int(wrong.sum()) if labelled else -1,
         seconds=round(seconds, 6),
         info=dict(zip(step.info, info, strict=True)),
         position=batch.position,
         selected=None if selected is None else int(selected.sum()),
-        selected_wrong=None if selected is None else int((selected & ~right).sum()) if known else -1,
-        bins=_bins(confidence, right),
+        selected_wrong=None if selected is None else int((selected & wrong).sum()) if labelled else -1,
+        bins=_bins(confidence[known], right[known]) if labelled else _bins(confidence, right),
+        labelled=labelled if 0 < labelled < len(known) else None,
     )
     return Evaluated(batch, x, record, prediction, confidence, selected)
 

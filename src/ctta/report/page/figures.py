@@ -76,7 +76,7 @@ class Track:
 
     def running_error(self, window: int) -> metrics.Series:
         """The error over the last `window` batches, in percent."""
-        sizes = [fmean(record.n for record in records) for records in self.batches.values()]
+        sizes = [fmean(record.scored for record in records) for records in self.batches.values()]
         return metrics.running_error(self.series(error_in), sizes, window)
 
     def clean_error(self) -> metrics.Series:
@@ -283,7 +283,8 @@ def confidence_in(record: Record) -> float | None:
     """As the method reports it; else the mean of its predictions."""
     if "confidence" in record.info:
         return record.info["confidence"]
-    return sum(confidence for _, confidence, _ in record.bins) / record.n if record.bins else None
+    n, confidence, _ = map(sum, zip(*record.bins, strict=True)) if record.bins else (0, 0.0, 0)
+    return confidence / n if n else None
 
 
 def selected_in(record: Record) -> float | None:
@@ -292,4 +293,4 @@ def selected_in(record: Record) -> float | None:
 
 
 def error_in(record: Record) -> float | None:
-    return 100 * record.wrong / record.n if record.wrong >= 0 else None
+    return 100 * record.wrong / record.scored if record.scored else None

@@ -162,7 +162,7 @@ def build(results: Results) -> ErrorTable:
     images = run.stream.get("images")
     rows = tuple(_row(runs, columns, rounds, len(segments), images) for runs in results.by_label().values())
     valid = [row for row in rows if not row.problems]
-    known = [record.wrong >= 0 for one in results.method_runs for record in one.records]
+    known = [record.scored > 0 for one in results.method_runs for record in one.records]
     return ErrorTable(
         name=run.name,
         identity=run.identity,

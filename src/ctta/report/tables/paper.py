@@ -274,7 +274,7 @@ def _mean_without(results: Results, label: str, unlike: Sequence[str]) -> Value 
     """The error of complete method runs over all domains but some."""
     runs = [one.records for one in results.by_label()[label] if one.done]
     compared = [[record for record in records if record.domain not in unlike] for records in runs]
-    return over_seeds(total_error(found) for found in compared if found and all(r.wrong >= 0 for r in found))
+    return over_seeds(total_error(found) for found in compared if any(r.scored for r in found))
 
 
 def _remarks(

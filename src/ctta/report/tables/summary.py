@@ -164,7 +164,7 @@ def _running(runs: Iterable[Sequence[Record]]) -> tuple[Value | None, ...]:
     series = []
     for records in runs:
         segments = metrics.segments(records).values()
-        sizes = [sum(record.n for record in batches) for batches in segments]
+        sizes = [sum(record.scored for record in batches) for batches in segments]
         series.append(metrics.running_error([metrics.total_error(batches) for batches in segments], sizes))
     return tuple(map(_over_known, zip(*series, strict=True)))
 

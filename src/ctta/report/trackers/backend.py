@@ -73,9 +73,9 @@ def batch_rows(records: Iterable[Record]) -> Iterator[tuple[int, dict[str, float
     n = wrong = 0
     for record in records:
         row = dict(record.info)
-        n, wrong = n + record.n, wrong + record.wrong
-        if record.wrong >= 0:
-            row |= {"error": 100 * record.wrong / record.n, "running_error": 100 * wrong / n}
+        if record.scored:
+            n, wrong = n + record.scored, wrong + record.wrong
+            row |= {"error": 100 * record.wrong / record.scored, "running_error": 100 * wrong / n}
         if record.selected is not None:
             row["selected"] = 100 * record.selected / record.n
         row["seconds"] = record.seconds
@@ -84,7 +84,7 @@ def batch_rows(records: Iterable[Record]) -> Iterator[tuple[int, dict[str, float
 
 def final_row(records: Iterable[Record], done: Done) -> tuple[int, dict[str, float]]:
     """What is tracked of a complete method run, at the step after its last."""
-    labelled = [record for record in records if record.wrong >= 0]
+    labelled = [record for record in records if record.scored]
     domains: dict[str, list[Record]] = {}
     for record in labelled:
         domains.setdefault(record.domain, []).append(record)
