@@ -155,7 +155,7 @@ def main() -> None:
     with TemporaryDirectory() as cache:
         fixed = {"images": given.images, "domains": given.domains or list(DOMAINS[dataset.samples])}
         kept = {"cache": cache} if dataset.holds == "clean" else {}
-        sections = {"data": {**kept, **values["data"], **fixed}, "model": values["model"], "methods": ["source"]}
+        sections = {**values, "data": {**kept, **values["data"], **fixed}, "methods": ["source"]}
         made = experiments.make(sections, given.network or given.experiment.stem)
         model = made.model.load()
         known = {tuple(row[name] for name in Cell.__dataclass_fields__) for row in finished(given.out)}
