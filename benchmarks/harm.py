@@ -151,17 +151,18 @@ def main() -> None:
     if given.show:
         return show(given.out)
     values = read_yaml(given.experiment, given.changes)
-    dataset = DATASETS[values["data"].get("dataset", Data.dataset)]
+    data, model = values.get("data", {}), values.get("model", {})
+    dataset = DATASETS[data.get("dataset", Data.dataset)]
     with TemporaryDirectory() as cache:
         fixed = {"images": given.images, "domains": given.domains or list(DOMAINS[dataset.samples])}
         kept = {"cache": cache} if dataset.holds == "clean" else {}
-        sections = {**values, "data": {**kept, **values["data"], **fixed}, "methods": ["source"]}
+        sections = {"data": {**kept, **data, **fixed}, "model": model, "methods": ["source"]}
         made = experiments.make(sections, given.network or given.experiment.stem)
-        model = made.model.load()
+        network = made.model.load()
         known = {tuple(row[name] for name in Cell.__dataclass_fields__) for row in finished(given.out)}
         for cell in cells(made.name, given):
             if tuple(asdict(cell).values()) not in known:
-                row = {**asdict(cell), **evaluate(model, made.data, cell)}
+                row = {**asdict(cell), **evaluate(network, made.data, cell)}
                 with given.out.open("a") as file:
                     file.write(json.dumps(row) + "\n")
                 print(*asdict(cell).values(), f"{row['error']} (source {row['source']})", flush=True)

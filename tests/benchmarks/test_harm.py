@@ -54,7 +54,7 @@ def test_a_cell(way):
 def run(tmp_path, monkeypatch):
     spec = tmp_path / "spec.yaml"
 
-    def main(*words: str, sections: str = "data: {dataset: embedded}\nmodel: {name: embedded}\n") -> list[dict]:
+    def main(*words: str, sections: str = "seeds: [0]\n") -> list[dict]:
         spec.write_text(sections)
         common = ["--images", "8", "--sizes", "8", "--methods", "tent", "--seeds", "0", "--ways", "batch"]
         monkeypatch.setattr(sys, "argv", ["harm", str(spec), *common, "--out", str(tmp_path / "harm.jsonl"), *words])

@@ -330,6 +330,7 @@ def test_dead_and_poisoned_point_clouds():
     (whole,) = open_stream(data.replace(batch=8), KINDS["poisoned"].make({"share": 0.5}))
     noise = whole.x[whole.y < 0]
     assert noise.shape == (4, 649, 3)
+    assert len({float(sample.sum()) for sample in noise}) == 4, "each sample is other noise"
     radius = noise.norm(dim=2)
     assert radius.max() <= 1
     # In a ball, the share of points within r is r cubed.
