@@ -3,11 +3,13 @@
 Whether it still knows them. At most SAMPLES of them are kept, and predicted by the adapter and by the reference:
 
     known       share of right answers; without labels, of answers that are the reference's own
-    rank        exp of the entropy of the normalised singular values of the logits (Roy & Vetterli, 2007)
+    rank        exp of the entropy of the normalised singular values of the probabilities (Roy & Vetterli, 2007)
     forgotten   if the adapter knows DROP less than the reference, or has less than HALF of its rank
 
 The reference has the source's weights under the statistics that the method works with now, so it is what the adapter
 was at the start, and is no worse on clean samples for having followed a stream. Clean samples are batches of their own.
+Of what can be ranked, the probabilities tell most: as TENT collapses until a seventh of the clean samples are right, on
+ResNet-20 their rank falls from 9.9 to 3.1, that of the logits from 8.4 to 5.6, that of the features from 27 to 17.
 
 Whether the stream is like them. h is the entropy of the source model for a sample, under the source's own statistics:
 there a sample's h depends on no other sample, neither on the batch's size nor on its classes.
@@ -65,14 +67,14 @@ class Probe:
         own, start = (torch.cat([answer(part) for part in parts]) for answer in (predict, reference))
         target = start.argmax(1) if self.y is None else self.y.to(device)
         shares = known(own, target), known(start, target)
-        ranks = effective_rank(own), effective_rank(start)
+        ranks = effective_rank(own.softmax(1)), effective_rank(start.softmax(1))
         now, then, rank, full = torch.stack([*shares, *ranks]).tolist()
         if then - now < DROP and rank >= HALF * full:
             return ""
         right = "as the source's weights do" if self.y is None else "right"
         return (
             f"of {len(self.x)} clean samples it answers {100 * now:.0f} % {right} instead of {100 * then:.0f} %, and "
-            f"its logits have an effective rank of {rank:.1f} instead of {full:.1f}"
+            f"its predictions have an effective rank of {rank:.1f} instead of {full:.1f}"
         )
 
 
@@ -147,9 +149,9 @@ def bins(logits: Tensor) -> list[int]:
     return found
 
 
-def effective_rank(logits: Tensor) -> Tensor:
-    """In how many directions predictions differ, 0-d, from 1 to the number of classes."""
-    values = torch.linalg.svdvals(logits.to(torch.float64))
+def effective_rank(probabilities: Tensor) -> Tensor:
+    """In how many directions predictions (N, C) differ, 0-d, from 1 to the number of classes."""
+    values = torch.linalg.svdvals(probabilities.to(torch.float64))
     shares = values / values.sum().clamp(min=1e-300)
     rank: Tensor = torch.special.entr(shares).sum().exp()
     return rank
