@@ -352,14 +352,20 @@ def error(rows: Sequence[dict[str, Any]], name: str) -> float:
     return fmean(100 * sum(row[name]) / sum(row["n"]) for row in rows)
 
 
+def key(row: dict[str, Any]) -> dict[str, Any]:
+    """The case of a row."""
+    return {name: row[name] for name in Case.__dataclass_fields__}
+
+
 def table(work: Work) -> Iterator[dict[str, Any]]:
     """A line per network, rule and limit."""
     for network in sorted({row["network"] for row in work.rows}):
         healthy, held = (work.find(acts="", network=network, purpose=one) for one in ("calibration", "held out"))
         harmful = [row for row in work.find(acts="", network=network, purpose="harmful") if onset(row) is not None]
-        keys = [{name: row[name] for name in Case.__dataclass_fields__} for row in harmful]
-        for rule in (*healthy[0]["scores"], "guard"):
-            acted = [row for key in keys for row in work.find(acts=rule, **key)]
+        names = (*healthy[0]["scores"], "guard")
+        acted_on = [row for row in harmful if all(work.find(acts=name, **key(row)) for name in names)]
+        for rule in names:
+            acted = [work.find(acts=rule, **key(row))[0] for row in acted_on]
             for kind in ("calibrated", "published") if rule in RULES else ("as it is",):
                 line: dict[str, Any] = {"network": network, "rule": rule, "limit": kind}
                 if rule in RULES:
@@ -376,18 +382,19 @@ def table(work: Work) -> Iterator[dict[str, Any]]:
                         "missed": f"{len(harmful) - len(delays)} of {len(harmful)}",
                         "delay": median(delays) if delays else "",
                     }
-                if kind != "published" and acted:
+                if kind != "published" and acted:  # the same streams for every rule
                     line |= {
+                        "acted": f"{len(acted)} of {len(harmful)}",
                         "error": round(error(acted, "wrong"), 1),
-                        "unguarded": round(error(harmful, "wrong"), 1),
-                        "reference": round(error(harmful, "reference"), 1),
+                        "unguarded": round(error(acted_on, "wrong"), 1),
+                        "reference": round(error(acted_on, "reference"), 1),
                         "resets": round(fmean(len(row["alarms"]) for row in acted), 1),
                     }
                 yield line
 
 
 COLUMNS = ("network", "rule", "limit", "value", "false_alarms", "held_out", "early", "missed", "delay")
-COLUMNS += ("error", "unguarded", "reference", "resets")
+COLUMNS += ("acted", "error", "unguarded", "reference", "resets")
 
 
 def write_table(work: Work, out: Path) -> None:
@@ -396,7 +403,7 @@ def write_table(work: Work, out: Path) -> None:
         writer = csv.DictWriter(file, COLUMNS, restval="", lineterminator="\n")
         writer.writeheader()
         writer.writerows(table(work))
-    streams = [{name: row[name] for name in (*Case.__dataclass_fields__, "acts", "alarms")} for row in work.rows]
+    streams = [{**key(row), "acts": row["acts"], "alarms": row["alarms"]} for row in work.rows]
     for line, row in zip(streams, work.rows, strict=True):
         line |= {"error": round(error([row], "wrong"), 1), "reference": round(error([row], "reference"), 1)}
         line |= {} if row["acts"] else {"batches": len(row["n"]), "harm_begins": onset(row)}
