@@ -61,3 +61,26 @@ def test_harm_is_said_and_with_strict_an_exit_code(tmp_path):
     code, said, _ = ctta(*words, "--force", "--no-guard", "--set", "lr=1", "--strict")
     assert code == 0
     assert "No guard watched" in said
+
+
+def test_clean_samples_tell_of_a_change_which_is_no_harm(tmp_path):
+    images = fashion_mnist()[0]
+    np.savez(tmp_path / "clean.npz", images=images[:200])
+    np.savez(tmp_path / "same.npz", images=images[200:400])
+    np.savez(tmp_path / "dark.npz", images=images[200:400] // 8)
+    np.savez(tmp_path / "small.npz", images=images[:30, :16, :16])
+    own = ("-o", tmp_path / "out.csv", "--method", "source", "-q", "--force", "--strict", "--batch", "16")
+    clean = ("--clean", tmp_path / "clean.npz")
+    for name, changed in (("same", False), ("dark", True)):
+        code, said, err = ctta("adapt", "embedded", tmp_path / f"{name}.npz", *own, *clean)
+        assert code == 0, err
+        assert ("the stream is not like the clean samples" in said) is changed
+        assert "Guard: no sign of harm." in said
+    code, _, err = ctta("adapt", "embedded", tmp_path / "same.npz", *own, *clean, "--no-guard")
+    assert code == 2
+    assert "--clean is for the guard" in err
+    (tmp_path / "model.py").write_text("from tiny import network as make\n")
+    model = f"{tmp_path}/model.py:make"
+    code, _, err = ctta("adapt", model, tmp_path / "same.npz", *own, "--clean", tmp_path / "small.npz")
+    assert code == 2
+    assert "have shape (3, 16, 16), the others (3, 32, 32)" in err

@@ -31,6 +31,9 @@ def command(
     classes: Annotated[Path | None, Option(help="Text file with the names of the classes, one per line.")] = None,
     device: Device = None,
     detect: Annotated[bool, Option("--detect", help="Detect changes of domain, for methods that use them.")] = False,
+    clean: Annotated[
+        Path | None, Option(help="Samples of the source domain, for the guard: whether the model still knows them.")
+    ] = None,
     guard: Annotated[bool, Option(help="Take back what the model has learned if it does harm.")] = True,
     strict: Annotated[bool, Option("--strict", help="Exit with code 3 if the guard found harm.")] = False,
     report: Annotated[Path | None, Option(help="Folder for the records and the page.")] = None,
@@ -65,6 +68,7 @@ def command(
         detect=detect,
         guard=guard,
         device=AUTO if device is None else device,
+        clean=clean,
     )
     say(plan.describe(), error=True, quiet=quiet)
     done, total = 0, len(plan.samples)
@@ -76,5 +80,5 @@ def command(
     page = [f"Report: {RunReport.load(report).write().resolve().as_uri()}"] if report else []
     for line in (*summary.describe(), f"Predictions: {out}", *page):
         say(line)
-    if strict and summary.events:
+    if strict and summary.harm:
         raise Exit(3)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ctta.base.errors import ConfigError, StateError
+from ctta.base.errors import ConfigError, InputError, StateError
+from ctta.base.randomness import mix
 from ctta.core import health, optim
+from ctta.core import probe as probes
 from ctta.core.adapter import Adapter, Step
 
 log = logging.getLogger("ctta")
@@ -39,8 +41,13 @@ class Event:
     """Something that the guard did or wants to tell."""
 
     batch: int
-    kind: Literal["roll-back", "frozen", "lost"]
+    kind: Literal["roll-back", "frozen", "lost", "changed"]
     words: str
+
+    @property
+    def alarming(self) -> bool:
+        """Whether something is wrong, rather than only different."""
+        return self.kind != "changed"
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,7 @@ class GuardState:
     trial: int = TRIAL  # samples that are still to be compared before the adapter answers
     confidence: float = 1.0  # of the reference, an average over batches
     lost: bool = False
+    probed: int = 0  # the batch before which the clean samples were last known
 
 
 @dataclass(frozen=True)
@@ -74,6 +82,9 @@ class Guard(nn.Module):
     first samples, and for some after an alarm. If the evidence is enough, what was learned is taken back: to the last
     healthy state, at the next alarm to an older one, then to the source with a smaller rate, then for good.
 
+    With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
+    still knows them, and tells once if the stream is not like them (see `core.probe`).
+
     adapter    any adapter; the guard has the same methods
     every      one comparison per so many batches, as long as there is no evidence
     on_event   called with each `Event`; they are also logged as warnings, and kept in `events`
@@ -88,6 +99,8 @@ class Guard(nn.Module):
         self.adapter, self.every, self.on_event = adapter, every, on_event
         self.state, self.snapshots = GuardState(), list[Snapshot]()
         self.events: list[Event] = []
+        self.probe: probes.Probe | None = None
+        self.bet = probes.Bet()
 
     def __getattr__(self, name: str) -> Any:
         """What the guard does not have itself is the adapter's: its name, seed, settings, device."""
@@ -110,12 +123,14 @@ class Guard(nn.Module):
 
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and report what happened; take back what does harm."""
+        self._examine(self.adapter.batches)
         if self.state.frozen:
             return self._answer(self.adapter.reference(x), Step(x, self._info({})))
         batch = self.adapter.batches
         self._set_rate(batch)
         on_trial = self.state.trial > 0 or self.state.evidence > 0
         step = self.adapter.step(x, reference=on_trial or batch < FIRST or batch % self.every == 0)
+        self._bet(x, batch)
         if (reference := step.reference) is None:
             return replace(step, info={**step.info, **self._info({})})
         found = self._compare(step.logits, reference, batch)
@@ -142,9 +157,36 @@ class Guard(nn.Module):
         """The prediction of the unadapted model."""
         return self.adapter.source(x)
 
-    def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
-        """Show the adapter source data."""
-        self.adapter.prepare(source)
+    def prepare(self, source: Iterable[Tensor | tuple[Tensor, Tensor]]) -> None:
+        """Show the guard clean samples of the source domain, x or (x, y) batches; the adapter too, if it needs any.
+
+        A few hundred of all classes are enough; of more than the first thousand the guard keeps nothing.
+        """
+        gathered = probes.Gatherer()
+        batches = self._gathering(source, gathered)
+        if self.adapter.traits.source != "none":
+            self.adapter.prepare(batches)
+        else:
+            for _ in batches:
+                if gathered.full:
+                    break
+        self.probe, self.bet = gathered.probe(), probes.Bet()
+        if self.probe is None:
+            log.warning(
+                "guard of %s: fewer than %d clean samples tell nothing. Give a few hundred.",
+                self.adapter.name,
+                probes.FEWEST,
+            )
+
+    def _gathering(self, source: Iterable[Any], gathered: probes.Gatherer) -> Iterator[Any]:
+        """The batches of source data, from which the first samples are gathered."""
+        for batch in source:
+            x, y = (batch, None) if isinstance(batch, Tensor) else batch
+            if y is None and self.adapter.traits.source != "none":
+                raise InputError(f"{type(self.adapter).__name__} needs source data with labels. Give (x, y) batches.")
+            if not gathered.full:
+                gathered.add(x, y, self.adapter.source(x))
+            yield x, y
 
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain."""
@@ -154,6 +196,7 @@ class Guard(nn.Module):
         """Everything goes back to the start."""
         self.adapter.reset()
         self.state, self.snapshots, self.events = GuardState(), [], []
+        self.bet = probes.Bet()
 
     def _compare(self, logits: Tensor, reference: Tensor, batch: int) -> dict[str, float]:
         """Take in what one batch says; gives the signs by name."""
@@ -178,7 +221,31 @@ class Guard(nn.Module):
             self._tell(Event(batch, "lost", words))
         return {**signs, "evidence": evidence}
 
-    def _roll_back(self, batch: int) -> None:
+    def _examine(self, batch: int) -> None:
+        """Every so many batches: take back what was learned since the adapter last knew the clean samples."""
+        if self.probe is None or self.state.frozen or batch == 0 or batch % probes.APART:
+            return
+        device, _ = self.adapter.placement
+        if found := self.probe.forgotten(self.adapter.predict, self.adapter.reference, device):
+            self.state = replace(self.state, since=min(self.state.since, self.state.probed))
+            self._roll_back(batch, f" ({found})")
+        self.state = replace(self.state, probed=batch)
+
+    def _bet(self, x: Tensor, batch: int) -> None:
+        """Take in how like the clean samples a batch is, until it is told that the stream is not."""
+        if self.probe is None or self.bet.won or batch % self.every:
+            return
+        random = torch.Generator().manual_seed(mix(self.adapter.seed, batch))
+        found = probes.bins(self.adapter.source(x))
+        self.bet = self.bet.place(found, torch.rand(len(x), generator=random).tolist(), self.probe.clean)
+        if self.bet.won:
+            words = (
+                "the stream is not like the clean samples (an error of this sentence has a probability of at most "
+                f"{probes.FALSE_ALARMS:.0%}). This is no sign of harm."
+            )
+            self._tell(Event(batch, "changed", words))
+
+    def _roll_back(self, batch: int, found: str = "") -> None:
         """Take one rung of the ladder."""
         rung = self.state.rung + 1 if self.state.alarm >= 0 and batch - self.state.alarm < AGAIN else 0
         healthy = [snapshot for snapshot in self.snapshots if snapshot.batch < self.state.since]
@@ -187,9 +254,8 @@ class Guard(nn.Module):
         if self.snapshots:
             self.adapter.relearn(self.snapshots[-1].learned)
         last = rung == len(RUNGS) - 1
-        words = f"learning has made the model worse since batch {self.state.since}: it {RUNGS[rung]}"
-        if rung < 2 and not self.snapshots:
-            words = f"learning has made the model worse since batch {self.state.since}: it went back to the source"
+        action = "went back to the source" if rung < 2 and not self.snapshots else RUNGS[rung]
+        words = f"learning has made the model worse since batch {self.state.since}{found}: it {action}"
         self.state = replace(
             self.state,
             evidence=0.0,
@@ -232,17 +298,21 @@ class Guard(nn.Module):
                 problem = optim.problem_of_tensor(value, own[name]) if name in own else "is not in the adapter"
                 if problem:
                     return f"{name} in a snapshot {problem}"
-        return ""
+        return probes.problem(saved.get("probe"), saved.get("bet"), self.adapter.classes)
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
             "state": asdict(self.state),
             "snapshots": [{"batch": one.batch, "learned": dict(one.learned)} for one in self.snapshots],
+            "probe": None if self.probe is None else dict(vars(self.probe)),
+            "bet": asdict(self.bet),
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
         self.state = GuardState(**state["state"])
         self.snapshots = [Snapshot(one["batch"], dict(one["learned"])) for one in state["snapshots"]]
+        self.probe = None if state["probe"] is None else probes.Probe(**state["probe"])
+        self.bet = probes.Bet(**state["bet"])
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved guard was, with its adapter; all or nothing."""

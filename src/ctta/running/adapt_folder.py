@@ -119,9 +119,13 @@ class AdaptationSummary:
         """What the guard has to say in the end."""
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
-        if not self.events:
-            return ["Guard: no sign of harm."]
-        return [f"Guard, batch {event.batch}: {event.words}" for event in self.events]
+        said = [f"Guard, batch {event.batch}: {event.words}" for event in self.events]
+        return said if self.harm else [*said, "Guard: no sign of harm."]
+
+    @property
+    def harm(self) -> bool:
+        """Whether the guard has told of more than a change."""
+        return any(event.alarming for event in self.events)
 
     def comparison(self) -> str:
         share = 100 * self.changed / max(self.predicted, 1)
@@ -275,15 +279,19 @@ def plan_adaptation(
     detect: bool = False,
     guard: bool = True,
     device: str = AUTO,
+    clean: Path | str | None = None,
 ) -> AdaptationPlan:
     """Check everything before the first batch; all mistakes of the settings are reported together.
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
-    of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal.
+    of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal. `clean` are
+    samples of the source domain for the guard.
     """
     for name in ("method", "preset", "guard"):
         if name in (changes or {}):
             raise ConfigError(f"--set changes fields of the method. Give --{name} instead of --set {name}.")
+    if clean is not None and not guard:
+        raise ConfigError("--clean is for the guard, and --no-guard switches it off. Remove one of them.")
     provider, colon, _ = model.partition(":")
     own = bool(colon) and provider not in PROVIDERS
     if colon and not own:
@@ -315,9 +323,23 @@ def plan_adaptation(
     names = _class_names(model, weights, classes)
     if names and len(names) != adapter.classes:
         raise InputError(f"There are {len(names)} names of classes; the model has {adapter.classes} classes.")
+    if clean is not None and isinstance(adapter, Guard):
+        _show_clean(adapter, Path(clean), stream, size)
     about["execution"] = {"device": execution.device}
-    asked = {**about, "data": {"path": str(path), "size": size, "batch": batch, "detect": detect}}
-    return AdaptationPlan(adapter, stream, cell, names, asked, execution)
+    data = {"path": str(path), "size": size, "batch": batch, "detect": detect, "clean": clean and str(clean)}
+    return AdaptationPlan(adapter, stream, cell, names, {**about, "data": data}, execution)
+
+
+def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | None) -> None:
+    """Show the guard samples of the source domain, which are read as those of the stream are."""
+    given = open_unlabelled(path, stream.batch, size)
+    if given.samples.shape != stream.samples.shape:
+        raise InputError(
+            f"The clean samples in {path} have shape {given.samples.shape}, the others {stream.samples.shape}. "
+            "Give samples of the same shape."
+        )
+    device, _ = guard.placement
+    guard.prepare(batch.x.to(device) for batch in given)
 
 
 def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:
