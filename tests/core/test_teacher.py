@@ -12,7 +12,10 @@ from torch import Tensor, nn
 import ctta
 from ctta import ConfigError
 from ctta.base.randomness import Randomness
+from ctta.core import statistics as norms
+from ctta.core.shares import DOUBT
 from ctta.core.teacher import FAST_PRESET, confidence_weight
+from ctta.testing.networks import make_batch, make_network
 
 
 def double(x, random):
@@ -122,3 +125,24 @@ def test_former_words_are_named():
         ctta.DSS(model, unaugmented_weight="weighed")
     with pytest.raises(ConfigError, match="'told' is now called 'known'"):
         ctta.DSS(model, boundaries="told")
+
+
+@pytest.mark.parametrize(("doubt", "views"), [(0.89 * DOUBT, 2), (0.91 * DOUBT, 0), (None, 2)])
+def test_with_auto_statistics_views_are_averaged_only_if_the_domain_has_shifted(doubt, views, monkeypatch):
+    """Without a belief, which other statistics have none of, confidence alone decides."""
+    monkeypatch.setattr(norms, "doubt", lambda module: None if doubt is None else torch.tensor(doubt))
+    model, x = make_network("image_bn"), make_batch("image_bn", 8, 0)
+    settings = {"statistics": "auto", "views": 2}
+    assert ctta.DSS(model, augmentation_threshold=0.99, **settings).step(x).info["views"] == views
+    assert ctta.DSS(model, augmentation_threshold=1.0, **settings).step(x).info["views"] == 2
+    assert ctta.DSS(model, augmentation_threshold=0.0, **settings).step(x).info["views"] == 0
+
+
+def test_the_doubt_is_that_of_auto_statistics():
+    model, x = make_network("image_bn"), make_batch("image_bn", 8, 0)
+    seen = []
+    for statistics in ("auto", "batch", "mixed"):
+        adapter = ctta.CoTTA(model, statistics=statistics, augmentation_threshold=0.9)
+        adapter.pseudo_label = lambda x, of=adapter, own=adapter.pseudo_label: seen.append("doubt" in of.observed) or own(x)
+        adapter.step(x)
+    assert seen == [True, False, False]

@@ -44,6 +44,7 @@ from torch import Tensor
 
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
 DOUBT, CLEAR, STRONG = 2.0, 0.4, 3.0  # in units of the spread, see above
+AT_HOME = 0.9 * DOUBT  # with more doubt than this there is no sign that the domain has shifted
 LARGE = 32  # images, of which a half is enough to see whether they are alike
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
 WIDEST_MEAN, WIDEST_SQUARE = 1.0, 3.0  # the largest spreads; for squares, about that of a normal distribution

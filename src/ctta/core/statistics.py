@@ -157,6 +157,12 @@ def expect(module: nn.Module, belief: shares.Belief) -> None:
             hook.belief = belief
 
 
+def doubt(module: nn.Module) -> Tensor | None:
+    """How much a shift of this batch's domain is doubted, 0-d, if auto statistics have formed a belief."""
+    beliefs = (hook.belief for layer in _batch_norms(module) if (hook := _hook(layer)))
+    return next((belief.doubt for belief in beliefs if isinstance(belief.doubt, Tensor)), None)
+
+
 def excesses(module: nn.Module) -> list[Tensor]:
     """How far the shift in each layer exceeded what images and classes explain, in the last pass."""
     found = (hook.excess for layer in _batch_norms(module) if (hook := _hook(layer)))

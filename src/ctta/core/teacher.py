@@ -21,8 +21,10 @@ from ctta.base.config import setting
 from ctta.base.errors import InputError
 from ctta.base.limits import VIEWS
 from ctta.base.randomness import Randomness
+from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter, log
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets
+from ctta.core.shares import AT_HOME
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,8 @@ class MeanTeacherConfig(Augmentation, Normalization, OptimizerSettings):
     )
     augmentation_threshold: float = setting(
         0.92,
-        "Augmented views are averaged if the source's mean confidence is below this; 0 means never, 1 always.",
+        "Augmented views are averaged if the source's mean confidence is below this and, with auto statistics, layers "
+        "show that the domain has shifted; 0 means never, 1 always.",
         symbol="p_th",
         low=0.0,
         high=1.0,
@@ -111,15 +114,18 @@ class MeanTeacher(Adapter):
         return self.teacher
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
-        """The source's mean confidence, if it can decide whether views are averaged."""
+        """What decides whether views are averaged: the source's mean confidence, and how much a shift is doubted."""
         if self.config.augmentation_threshold in (0.0, 1.0):
             return {}
-        return {"source_confidence": mean_confidence(self.run(self.source_model, x))}
+        doubt = norms.doubt(self.source_model)
+        seen = {"source_confidence": mean_confidence(self.run(self.source_model, x))}
+        return seen if doubt is None else {**seen, "doubt": doubt}
 
     def pseudo_label(self, x: Tensor) -> tuple[Tensor, int]:
         """The teacher's logits, and how many views were averaged for them (0: the un-augmented batch)."""
         threshold = self.config.augmentation_threshold
-        wanted = threshold == 1 or self.observed.get("source_confidence", 1.0) < threshold
+        unsure = self.observed.get("source_confidence", 1.0) < threshold
+        wanted = threshold == 1 or (unsure and self.observed.get("doubt", 0.0) < AT_HOME)
         views = self.config.views if wanted else 0
         return self.averaged(self.teacher, x, views), views
 
