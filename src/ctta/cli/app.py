@@ -11,7 +11,7 @@ from typing import Annotated
 
 from typer import Option, Typer
 
-from ctta.cli import adapt, check, corrupt, demo, report, run, track, train
+from ctta.cli import adapt, check, check_method, corrupt, demo, report, run, track, train
 from ctta.cli import list as list_
 from ctta.cli.failures import DEBUG, in_a_sentence
 
@@ -19,8 +19,8 @@ ABOUT = "Continual test-time adaptation: keep a trained classifier accurate whil
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = Typer(name="ctta", help=ABOUT, no_args_is_help=True, pretty_exceptions_enable=False, context_settings=SETTINGS)
-for verb in (demo, run, report, track, adapt, train, list_, corrupt, check):
-    app.command(verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
+for verb in (demo, run, report, track, adapt, train, list_, corrupt, check, check_method):
+    app.command(verb.__name__.rpartition(".")[2].replace("_", "-"), epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
 
 
 @app.callback()

@@ -28,7 +28,7 @@ from ctta.experiments.build import make_adapter, source_batches
 from ctta.experiments.experiment import Draft, Experiment
 from ctta.experiments.source_check import beyond, expected, known_weights, measure, scorable
 from ctta.experiments.source_model import Model
-from ctta.methods import METHODS
+from ctta.methods import find
 from ctta.methods.source import Source
 from ctta.methods.test_aug import TestAug
 from ctta.models import MODELS
@@ -156,7 +156,7 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
         else:
             names = ", ".join(cell.cell for cell in cells)
             yield Finding("methods", "fact", f"{names}: {cells[0].method}, preset {cells[0].preset}")
-    if any(issubclass(METHODS[method.method], MeanTeacher | TestAug) for method in made.methods):
+    if any(issubclass(find(method.method), MeanTeacher | TestAug) for method in made.methods):
         yield from _views(made.execution, model, x)
     plain = stream if made.protocol == PLAIN else open_stream(made.data)
     yield from _source_error(made, plain, model, pixels, classes)

@@ -28,7 +28,7 @@ from ctta.data.protocols import KINDS, PLAIN, Protocol
 from ctta.experiments.clean_probe import Measure
 from ctta.experiments.sections import default_methods, read_yaml
 from ctta.experiments.source_model import Model
-from ctta.methods import METHODS
+from ctta.methods import find
 from ctta.paper import TABLES
 from ctta.records.run_folder import Cell
 
@@ -51,7 +51,7 @@ class Method:
 
     def cell(self, shape: Sequence[int], seed: int) -> Cell:
         """Resolve the settings for batches of this shape."""
-        kind = METHODS[self.method]
+        kind = find(self.method)
         preset = kind.preset_name(self.preset or PAPER, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
         cell, traits = f"{_slug(self.name)}-s{seed}", asdict(kind.traits)
@@ -139,7 +139,7 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     source = _source(values["source"], data, problems) if "source" in values else None
     methods = _methods(values.get("methods", default_methods(values)), problems)
     if "source" not in values:
-        problems += [_without_source(method) for method in methods if METHODS[method.method].traits.source != "none"]
+        problems += [_without_source(method) for method in methods if find(method.method).traits.source != "none"]
     seeds = values.get("seeds", [0])
     if problem := _seed_problem(seeds):
         problems.append(problem)
@@ -285,11 +285,12 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
         problems.append(f"methods: an entry is a name, or a mapping with 'method' and fields. Got {quoted(entry)}.")
         return None
-    method = entry["method"]
-    if method not in METHODS:
-        problems.append(f"methods: There is no method {quoted(method)}. {nearest(method, METHODS)}")
+    method, preset, guard = entry["method"], entry.get("preset"), entry.get("guard", False)
+    try:
+        kind = find(method)
+    except ConfigError as error:
+        problems.append(f"methods: {error}")
         return None
-    kind, preset, guard = METHODS[method], entry.get("preset"), entry.get("guard", False)
     values = {key: value for key, value in entry.items() if key not in ("method", "name", "label", "preset", "guard")}
     found = ["'label' is now called 'name'."] if "label" in entry else name_problems(entry.get("name", kind.title))
     if preset is not None and not isinstance(preset, str):

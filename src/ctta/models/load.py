@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ctta.models  # for the table, which is read when a function is called
+from ctta.base import own_code
 from ctta.base.errors import ConfigError, ModelError, nearest
-from ctta.base.fileio import home
-from ctta.base.text import failure, quoted
+from ctta.base.text import quoted
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
 from ctta.models.small_pointnet import SmallPointNet
@@ -113,37 +110,13 @@ def from_factory(
     The function is run: it can do whatever a script can. Without `weights` and `mean` the model must be ready to use,
     for images in [0, 1].
     """
-    module_name, _, function_name = spec.rpartition(":")
-    try:
-        model = getattr(_module(module_name), function_name)()
+    with own_code.usable("factory", spec, "a function that takes no arguments and returns the model"):
+        model = own_code.load(spec)()
         if not isinstance(model, nn.Module):
             raise TypeError(f"it returned {type(model).__name__} instead of a torch.nn.Module")
         model.eval()
-    except (Exception, SystemExit) as error:  # it is the user's own code
-        raise ConfigError(
-            f"The factory {quoted(spec)} cannot be used ({failure(error)}). Write package.module:function or "
-            "file.py:function, where the function takes no arguments and returns the model, and check that Python "
-            "finds the package."
-        ) from error
     saved = _fill(model, read_state(weights), spec, weights) if weights is not None else None
     return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
-
-
-def _module(name: str) -> ModuleType:
-    """Import a module by its name, or by its file."""
-    if not name.endswith(".py"):
-        return importlib.import_module(name)
-    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", home(name))
-    if found is None or found.loader is None:
-        raise ImportError(f"{name} is no Python file")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses look their module up
-    try:
-        found.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[found.name]
-        raise
-    return module
 
 
 def _trained_classes(path: str | Path, state: Mapping[str, Tensor]) -> int | None:

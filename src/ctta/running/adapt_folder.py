@@ -36,7 +36,7 @@ from ctta.data.datasets.embedded_clouds import SOLIDS
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
 from ctta.experiments import experiment as experiments
 from ctta.experiments.build import make_adapter
-from ctta.methods import METHODS
+from ctta.methods import METHODS, known
 from ctta.models import EMBEDDED_NETWORKS, find
 from ctta.models.load import PROVIDERS
 from ctta.models.weights import trained_names
@@ -308,15 +308,15 @@ def plan_adaptation(
 
 def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:
     """The preset that a method made without one has; for a benchmark it is the published one."""
-    own = method in METHODS and "statistics" not in (changes or {})
-    return default_variant(METHODS[method].variants) if own else None
+    kind = known(method)
+    return default_variant(kind.variants) if kind and "statistics" not in (changes or {}) else None
 
 
 def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None) -> experiments.Experiment:
     given = {"batch": batch, "size": size or 1}
     problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
-    if method in METHODS and METHODS[method].traits.source != "none":
-        free = [name for name, kind in METHODS.items() if kind.traits.source == "none"]
+    if (kind := known(method)) and kind.traits.source != "none":
+        free = [name for name, other in METHODS.items() if other.traits.source == "none"]
         problems.append(
             f"{quoted(method)} needs labelled source data, which are not given. Choose from: {', '.join(free)}."
         )

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import StateError
+from ctta.base.own_code import source_hash
 from ctta.base.text import quoted
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import Experiment
 from ctta.experiments.source_check import SourceError, beyond, expected, measure, scorable
+from ctta.methods import METHODS, find
 from ctta.methods.source import Source
 from ctta.models import weights_hash
 from ctta.records.run_folder import Cell, Run, RunFolder, problems_of
@@ -40,9 +42,11 @@ class OpenExperiment:
             self.model(self.x)
 
     def files(self) -> dict[str, str]:
-        """What the files hold that decide the numbers, as hashes: of the data, the weights and the source data."""
+        """What the files hold that decide the numbers, as hashes: data, weights, source data, own methods."""
         data, source = self.experiment.data, self.experiment.source
         held = {"data": self.stream.fingerprint or str(data.path), "weights": weights_hash(self.model)}
+        own = [method.method for method in self.experiment.methods if method.method not in METHODS]
+        held |= {f"method {name}": source_hash(find(name)) for name in own}
         return held if source is None else held | {"source": open_stream(source).fingerprint or str(source.path)}
 
     def problems(self, head: Run) -> tuple[str, ...]:
