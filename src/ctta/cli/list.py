@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -146,10 +147,15 @@ def _models(_: str | None) -> Mapping[str, Any]:
     return MODELS
 
 
-def _datasets(_: str | None) -> Mapping[str, Any]:
-    from ctta.data.datasets import DATASETS
+def _datasets(name: str | None) -> Mapping[str, Any]:
+    """The data sets of ctta and of installed packages, whose functions are not run; also one's own, if it is named."""
+    from ctta.base.own_code import installed
+    from ctta.data.datasets import DATASETS, GROUP
 
-    return DATASETS
+    places = installed(GROUP) | ({name: name} if name and is_own(name) else {})
+    wants = "what its function wants, if anything."
+    added = {key: SimpleNamespace(title=place, about=wants, uses=()) for key, place in places.items()}
+    return {**DATASETS, **{key: entry for key, entry in added.items() if key not in DATASETS}}
 
 
 def _dataset_fields(dataset: Any) -> Iterator[Row]:

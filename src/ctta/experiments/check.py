@@ -19,7 +19,8 @@ from ctta.core.execution import Execution
 from ctta.core.settings import PAPER
 from ctta.core.teacher import MeanTeacher
 from ctta.data.dataset import Data
-from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.datasets import find as find_data
+from ctta.data.datasets import open_stream
 from ctta.data.protocols import PLAIN, Protocol
 from ctta.data.stream import Batch, Stream
 from ctta.experiments import experiment as experiments
@@ -96,7 +97,7 @@ def _data(data: Data, protocol: Protocol) -> Generator[Finding, None, tuple[Stre
     shape = " x ".join(map(str, batch.x.shape[1:]))
     arranged = "" if protocol == PLAIN else f", protocol {protocol.kind}"
     counted = f"{domains}, {len(stream)} batches of up to {data.batch}, each sample {shape}{arranged}"
-    yield Finding("data", "fact", f"{DATASETS[data.dataset].named(data)}: {counted}")
+    yield Finding("data", "fact", f"{find_data(data).named(data)}: {counted}")
     yield from (Finding("data", "remark", note) for note in stream.notes)
     return stream, batch
 
@@ -136,8 +137,8 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
     elif stream.classes and len(stream.classes) != classes:
         yield Finding("data", "remark", f"The data have {len(stream.classes)} classes, the model has {classes}.")
     if made.source is not None:
-        (domain,) = open_stream(made.source).domains
-        yield Finding("source", "fact", f"{len(domain)} samples, for methods that need source data")
+        count = sum(map(len, open_stream(made.source).domains))
+        yield Finding("source", "fact", f"{count} samples, for methods that need source data")
     try:
         if clean := made.measure.open(made.data, stream):
             n = sum(map(len, clean.batches))

@@ -22,7 +22,7 @@ from ctta.base.text import one_line, quoted
 from ctta.core.execution import FAST, Execution
 from ctta.core.settings import ASSUMED_SHAPE, PAPER
 from ctta.data.dataset import CLEAN, Data
-from ctta.data.datasets import DATASETS, protocol_problems
+from ctta.data.datasets import known as known_data
 from ctta.data.datasets import problems as data_problems
 from ctta.data.protocols import KINDS, PLAIN, Protocol
 from ctta.experiments.clean_probe import Measure
@@ -35,7 +35,7 @@ from ctta.records.run_folder import Cell
 RENAMED = {"over": "It is now called 'average_over'."}
 # What does not decide the numbers: how they are shown, where files are, and what is expected of the source model.
 SHOWN = ("name", "notes", "paper", "baseline")
-PLACES = ("path", "list", "cache")
+PLACES = ("path", "folders", "list", "cache")
 NOT_DECISIVE = {"data": PLACES, "source": PLACES, "model": ("weights", "expected_error", "tolerance")}
 
 
@@ -131,7 +131,8 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
         problems += [f"model: {problem}" for problem in found]
         model = None
     if "data" in values and data is not None and model is not None:  # without the section, they may be yet to come
-        misfit = model.misfit(DATASETS[data.dataset].samples)
+        dataset = known_data(data)
+        misfit = model.misfit(dataset.samples) if dataset else ""
         problems += [f"model: {misfit}"] if misfit else []
     given = values.get("execution", {})
     given = {**FAST.asdict(), **given} if isinstance(given, Mapping) else given
@@ -229,7 +230,8 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
         problems.append(missing if kind is None else unknown)
         return PLAIN
     protocol: Protocol = section(KINDS[kind], "protocol", values, problems) or PLAIN
-    found = protocol_problems(protocol, data) if data is not None else []
+    dataset = known_data(data) if data is not None else None
+    found = protocol.problems(dataset, data) if dataset and data else []
     problems += [f"protocol: {problem}" for problem in found]
     return PLAIN if found else protocol
 
@@ -246,9 +248,10 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
         for name in ("domains", "severity")
         if name in values
     ]
-    source = source.replace(domains=CLEAN, severity=0)
+    if (dataset := known_data(source)) is None or dataset.holds != "natural":  # of a natural set, all of it is taken
+        source = source.replace(domains=CLEAN, severity=0)
     problems += [f"source: {problem}" for problem in data_problems(source)]
-    if data is not None and (source.dataset, source.path) == (data.dataset, data.path):
+    if data is not None and _same_place(source, data):
         ends = [math.inf if part.images is None else part.first + part.images for part in (source, data)]
         if source.first < ends[1] and data.first < ends[0]:
             problems.append(
@@ -256,6 +259,12 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
                 "other data, or separate them with 'first' and 'images' in both sections."
             )
     return source
+
+
+def _same_place(source: Data, data: Data) -> bool:
+    if source.folders and data.folders:
+        return not set(source.folders.values()).isdisjoint(data.folders.values())
+    return (source.dataset, source.path) == (data.dataset, data.path)
 
 
 def _without_source(method: Method) -> str:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from ctta.base.errors import StateError
 from ctta.base.own_code import source_hash
 from ctta.base.text import quoted
-from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.datasets import find as find_data
+from ctta.data.datasets import open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import Experiment
@@ -124,7 +125,7 @@ def _new(
     opened: OpenExperiment, files: dict[str, str], cells: tuple[Cell, ...], command: str, threads: int | None
 ) -> Run:
     experiment, stream = opened.experiment, opened.stream
-    data, dataset = experiment.data, DATASETS[experiment.data.dataset]
+    data, dataset = experiment.data, find_data(experiment.data)
     source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), opened.model)
     sizes = {len(domain) for domain in stream.domains}
     about = {

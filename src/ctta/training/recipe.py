@@ -23,7 +23,7 @@ from ctta.base.fileio import hashed
 from ctta.base.limits import CLASSES, EPOCHS
 from ctta.base.text import quoted
 from ctta.data.dataset import Data
-from ctta.data.datasets import DATASETS
+from ctta.data.datasets import known
 from ctta.data.datasets import problems as data_problems
 from ctta.experiments.source_model import FACTORY, Model
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
@@ -122,8 +122,8 @@ def make(values: Mapping[str, Any]) -> TrainingSettings:
     tested = values.get("test") is not None
     test = _data("test", values["test"], problems) if tested else None
     problems += [f"model: {problem}" for problem in network.source().problems()] if network else []
-    if network and data and data.dataset in DATASETS:
-        misfit = network.source().misfit(DATASETS[data.dataset].samples)
+    if network and data and (dataset := known(data)):
+        misfit = network.source().misfit(dataset.samples)
         problems += [f"model: {misfit}"] if misfit else []
     problems += [f"train: {problem}" for problem in recipe.problems(tested=tested)] if recipe else []
     if problems or network is None or recipe is None or data is None:
