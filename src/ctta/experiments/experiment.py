@@ -25,8 +25,10 @@ from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import known as known_data
 from ctta.data.datasets import problems as data_problems
 from ctta.data.protocols import KINDS, PLAIN, Protocol
+from ctta.data.stream import Stream
 from ctta.experiments.clean_probe import Measure
 from ctta.experiments.sections import default_methods, read_yaml
+from ctta.experiments.seeds import DEFAULT, SAMPLES, VARIED, seeded_stream, vary_problems
 from ctta.experiments.source_model import Model
 from ctta.methods import find
 from ctta.paper import TABLES
@@ -74,6 +76,7 @@ class Experiment:
     paper: str | None = None  # the table of the paper to compare with
     measure: Measure = field(default_factory=Measure)
     baseline: str | None = None  # the name of the row to compare with; None: Source, if there is one
+    vary: tuple[str, ...] = DEFAULT  # what a seed moves, see `ctta.experiments.seeds`
 
     def identity(self, files: Mapping[str, str] | None = None) -> str:
         """Return a hash of all that decides the numbers; `files` are hashes of the files' contents."""
@@ -82,6 +85,8 @@ class Experiment:
             del decisive["protocol"]
         if self.measure == Measure():
             del decisive["measure"]
+        if self.vary == DEFAULT:
+            del decisive["vary"]
         for method in decisive["methods"]:
             if not method["guard"]:  # as in folders of earlier versions
                 del method["guard"]
@@ -89,6 +94,10 @@ class Experiment:
             for name in names:
                 (decisive[part] or {}).pop(name, None)
         return hashed(json.dumps({**decisive, "files": dict(files or {})}, sort_keys=True))
+
+    def stream(self, seed: int) -> Stream:
+        """Open the stream that a seed meets."""
+        return seeded_stream(self.data, self.protocol, self.vary, seed)
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
         """List every method with every seed, with its settings resolved for batches of this shape."""
@@ -137,7 +146,8 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     given = values.get("execution", {})
     given = {**FAST.asdict(), **given} if isinstance(given, Mapping) else given
     execution = section(Execution, "execution", given, problems) or FAST
-    source = _source(values["source"], data, problems) if "source" in values else None
+    pool = data.replace(images=None) if data and _lists(values.get("vary"), SAMPLES) else data  # any may be drawn
+    source = _source(values["source"], pool, problems) if "source" in values else None
     methods = _methods(values.get("methods", default_methods(values)), problems)
     if "source" not in values:
         problems += [_without_source(method) for method in methods if find(method.method).traits.source != "none"]
@@ -145,6 +155,10 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     if problem := _seed_problem(seeds):
         problems.append(problem)
         seeds = [0]
+    vary = values.get("vary", list(DEFAULT))
+    if found := vary_problems(vary, data):
+        problems += found
+        vary = DEFAULT
     notes = values.get("notes", [])
     if not isinstance(notes, list) or len(notes) > NOTES or not all(_is_note(note) for note in notes):
         limits = f"at most {NOTES} texts of at most {NOTE_LETTERS:,} letters"
@@ -174,6 +188,7 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
         paper=paper,
         measure=measure,
         baseline=baseline,
+        vary=tuple(one for one in VARIED if one in vary),
     )
     return Draft(made, tuple(problems), data is not None, model is not None)
 
@@ -259,6 +274,10 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
                 "other data, or separate them with 'first' and 'images' in both sections."
             )
     return source
+
+
+def _lists(value: Any, name: str) -> bool:
+    return isinstance(value, list) and name in value
 
 
 def _same_place(source: Data, data: Data) -> bool:

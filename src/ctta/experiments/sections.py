@@ -13,7 +13,7 @@ from ctta.base.limits import VALUE_LETTERS
 from ctta.base.text import one_line, quoted, shorten
 from ctta.methods import METHODS, known
 
-WITHOUT_FIELDS = ("methods", "seeds", "name", "notes", "paper", "baseline", "average_over")
+WITHOUT_FIELDS = ("methods", "seeds", "vary", "name", "notes", "paper", "baseline", "average_over")
 
 
 def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:

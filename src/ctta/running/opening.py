@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from ctta.data.datasets import open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import Experiment
+from ctta.experiments.seeds import DEFAULT
 from ctta.experiments.source_check import SourceError, beyond, expected, measure, scorable
 from ctta.methods import METHODS, find
 from ctta.methods.source import Source
@@ -36,6 +37,23 @@ class OpenExperiment:
     model: nn.Module
     x: Tensor  # the first batch
     classes: int  # of the model
+    _streams: dict[int, Stream] = field(default_factory=dict)  # the last that was opened for a seed
+    _batches: dict[int, int] = field(default_factory=dict)  # by seed
+
+    def stream_of(self, cell: Cell) -> Stream:
+        """The stream of a method run: a seed may decide on its order and its samples."""
+        if self.experiment.vary == DEFAULT:
+            return self.stream
+        if cell.seed not in self._streams:
+            self._streams.clear()
+            self._streams[cell.seed] = self.experiment.stream(cell.seed)
+        return self._streams[cell.seed]
+
+    def batches(self, cell: Cell) -> int:
+        """The number of batches of a method run."""
+        if cell.seed not in self._batches:
+            self._batches[cell.seed] = len(self.stream_of(cell))
+        return self._batches[cell.seed]
 
     def warm_up(self) -> None:
         """Load libraries and start threads before the first batch is timed."""
@@ -80,7 +98,7 @@ class ClaimedRun:
             done = self.folder.complete(cell.cell)
         except StateError as error:
             return str(error)
-        if done is not None and done.batches != (batches := len(self.opened.stream)):
+        if done is not None and done.batches != (batches := self.opened.batches(cell)):
             path = self.folder.records_path(cell.cell)
             return f"{path} has {done.batches} records, and the stream has {batches} batches."
         return ""
@@ -88,7 +106,7 @@ class ClaimedRun:
 
 def open_experiment(experiment: Experiment) -> OpenExperiment:
     """Open stream and model, and see that they fit each other."""
-    stream, model = open_stream(experiment.data, experiment.protocol), experiment.model.load()
+    stream, model = experiment.stream(experiment.seeds[0]), experiment.model.load()
     x = next(iter(stream)).x
     classes = Source(model)(x[:TRIED]).shape[-1]
     scorable(stream, classes)

@@ -79,11 +79,14 @@ def problems(data: Data) -> list[str]:
         return [str(error)]
 
 
+def checked(data: Data, protocol: Protocol) -> DataSet:
+    """The entry of a data set whose settings, and those of the protocol, are right for it."""
+    dataset = find(data)
+    if found := [*dataset.problems(data), *protocol.problems(dataset, data)]:
+        raise ConfigError("\n".join(found))
+    return dataset
+
+
 def open_stream(data: Data, protocol: Protocol = PLAIN) -> Stream:
     """Open the data, arranged by the protocol."""
-    if found := problems(data):
-        raise ConfigError("\n".join(found))
-    dataset = find(data)
-    if found := protocol.problems(dataset, data):
-        raise ConfigError("\n".join(found))
-    return protocol.arrange(dataset, data)
+    return protocol.arrange(checked(data, protocol), data)
