@@ -9,8 +9,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option, Typer
+from typer import Exit, Option, Typer
 
+import ctta
 from ctta.cli import adapt, check, check_method, corrupt, demo, report, run, track, train
 from ctta.cli import list as list_
 from ctta.cli.failures import DEBUG, in_a_sentence
@@ -23,9 +24,18 @@ for verb in (demo, run, report, track, adapt, train, list_, corrupt, check, chec
     app.command(verb.__name__.rpartition(".")[2].replace("_", "-"), epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"ctta {ctta.__version__}")
+        raise Exit
+
+
 @app.callback()
-def debugging(debug: Annotated[bool, Option(DEBUG, help="Show tracebacks of errors, too.")] = False) -> None:
-    """The options before the verb; `failures` looks for this one."""
+def before_the_verb(
+    debug: Annotated[bool, Option(DEBUG, help="Show tracebacks of errors, too.")] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """The options before the verb; `failures` looks for the first one."""
 
 
 def main() -> None:

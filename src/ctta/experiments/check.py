@@ -33,6 +33,7 @@ from ctta.methods import find
 from ctta.methods.source import Source
 from ctta.methods.test_aug import TestAug
 from ctta.models import MODELS
+from ctta.models.preprocessing import is_normalized
 
 TRIED = 4  # samples on which every method is tried
 FACTOR = 2  # from this ratio of image sizes on, the data do not fit the model
@@ -113,6 +114,8 @@ def _model(settings: Model) -> Generator[Finding, None, nn.Module | None]:
     size = sum(parameter.numel() for parameter in model.parameters())
     known = known_weights(settings)
     yield Finding("model", "fact", f"{name}: {size:,} parameters{f', weights of {known.name}' if known else ''}")
+    if settings.factory and not is_normalized(model):
+        yield Finding("model", "remark", "no normalisation is known; model.mean and model.std give it, if it needs one")
     return model
 
 

@@ -19,6 +19,8 @@ from ctta.base.errors import ConfigError, ModelError, nearest
 from ctta.base.text import quoted
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
+from ctta.models.huggingface_models import Logits
+from ctta.models.preprocessing import of_processor, of_timm
 from ctta.models.small_pointnet import SmallPointNet
 from ctta.models.small_resnet import SmallResNet
 from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
@@ -107,16 +109,24 @@ def from_factory(
 ) -> nn.Module:
     """Build any model, in eval mode, by `package.module:function` or `file.py:function`, a function that returns it.
 
-    The function is run: it can do whatever a script can. Without `weights` and `mean` the model must be ready to use,
-    for images in [0, 1].
+    The function is run: it can do whatever a script can. A model of timm, and a pair of a model and a Hugging Face
+    image processor, say themselves how images are normalised; another, without `weights` and `mean`, must be ready to
+    use, for images in [0, 1].
     """
     with own_code.usable("factory", spec, "a function that takes no arguments and returns the model"):
-        model = own_code.load(spec)()
+        made = own_code.load(spec)()
+        pair = isinstance(made, tuple) and len(made) == 2
+        model, known = (Logits(made[0]), of_processor(made[1])) if pair else (made, None)
         if not isinstance(model, nn.Module):
             raise TypeError(f"it returned {type(model).__name__} instead of a torch.nn.Module")
+        known = known or of_timm(model)
         model.eval()
-    saved = _fill(model, read_state(weights), spec, weights) if weights is not None else None
-    return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
+    bare = model.model if isinstance(model, Logits) else model
+    saved = _fill(bare, read_state(weights), spec, weights) if weights is not None else None
+    if known is None:
+        return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
+    mean, std = (mean, std) if mean and std else saved or (known.mean, known.std)
+    return Normalized(model, mean, std, known.size).eval()
 
 
 def _trained_classes(path: str | Path, state: Mapping[str, Tensor]) -> int | None:

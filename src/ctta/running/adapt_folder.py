@@ -29,7 +29,6 @@ from ctta.base.fileio import Appender, hashed, read_lines, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.guard import Adapting, Event, Guard
-from ctta.core.networks import Normalized
 from ctta.core.settings import default_variant
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -39,6 +38,7 @@ from ctta.experiments.build import make_adapter
 from ctta.methods import METHODS, known
 from ctta.models import EMBEDDED_NETWORKS, find
 from ctta.models.load import PROVIDERS
+from ctta.models.preprocessing import is_normalized, known_size
 from ctta.models.weights import trained_names
 from ctta.records.run_folder import Cell, Run, RunFolder
 from ctta.running.environment import environment
@@ -288,12 +288,13 @@ def plan_adaptation(
     made, asked_size = _checked(about, method, batch, size), size  # an experiment whose data are yet to come
     if size is None and not own:
         size = find(EMBEDDED_NETWORKS.get(model, model)).input_size
-    stream = open_unlabelled(Path(path), batch, size)
+    loaded = made.model.load()
+    stream = open_unlabelled(Path(path), batch, size or (known_size(loaded) if own else None))
     if asked_size is not None and len(stream.samples.shape) == 2:
         raise ConfigError(f"{path} holds point clouds, which have no size in pixels. Remove --size.")
     (cell,) = made.cells((batch, *stream.samples.shape))
-    adapter = make_adapter(cell, made.model.load(), detects=detect)
-    if own and mean is None and not any(isinstance(part, Normalized) for part in adapter.source_model.modules()):
+    adapter = make_adapter(cell, loaded, detects=detect)
+    if own and mean is None and not is_normalized(loaded):
         log.warning(
             "No normalisation is known: %s gets pixels in [0, 1]. If it was trained on normalised images, give --mean "
             "and --std.",
