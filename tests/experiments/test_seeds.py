@@ -17,7 +17,7 @@ from ctta.experiments import experiment as experiments
 from ctta.experiments.seeds import seeded_stream
 from ctta.records.run_folder import RunFolder
 from ctta.report.results import Results
-from ctta.report.tables import errors
+from ctta.report.tables import errors, summary
 from ctta.running.run import run
 
 DATA = {"domains": ["fog", "contrast"], "images": 40, "batch": 20}
@@ -167,6 +167,16 @@ def test_a_run_and_its_table(tmp_path):
     assert "Seeds vary the order of the samples and which samples are used." in table.caption()
     assert "No ±" not in table.caption()
     assert dss.label == "DSS"
+
+
+def test_what_the_order_cannot_change_has_no_spread(tmp_path):
+    folder = ran(tmp_path / "a", vary=["order"], methods=["source", "tent"], seeds=[0, 1, 2, 3])
+    table = errors.build(Results.load(folder))
+    source, tent = table.rows
+    assert (source.fixed, source.mean.sd, tent.fixed) == (True, None, False)
+    assert tent.mean.sd > 0
+    notes = " ".join(summary.build(Results.load(folder), table).notes())
+    assert "95 % over seeds: the order of the samples." in notes
 
 
 def test_a_method_that_is_not_varied_draws_as_with_seed_0(tmp_path):

@@ -59,7 +59,11 @@ def usable(what: str, name: str, wanted: str) -> Iterator[None]:
 def load(place: str) -> Any:
     """Import what is at a place."""
     module, _, name = place.rpartition(":")
-    return attrgetter(name)(_module(module))
+    found = _module(module)
+    try:
+        return attrgetter(name)(found)
+    except AttributeError:
+        raise AttributeError(f"there is no {name} in {module}") from None
 
 
 def source_hash(thing: Any) -> str:

@@ -138,6 +138,11 @@ class ErrorTable:
     def several_seeds(self) -> bool:
         return any(len(row.seeds) > 1 for row in self.rows)
 
+    @property
+    def varied(self) -> str:
+        """What seeds move, in words."""
+        return " and ".join(VARIED.get(one, one) for one in self.vary)
+
     def row_of(self, method: str) -> MethodErrors | None:
         """The first row of a method."""
         return next((row for row in self.rows if row.method == method), None)
@@ -153,7 +158,7 @@ class ErrorTable:
             f"{self.images or 0:,} {self.unit}.": self.images is not None,
             f"Batch {self.batch}.": self.batch is not None,
             "Several seeds: mean ± standard deviation.": self.several_seeds,
-            f"Seeds vary {' and '.join(VARIED.get(one, one) for one in self.vary)}.": self.several_seeds,
+            f"Seeds vary {self.varied}.": self.several_seeds,
             "No ±: the same for every seed.": any(row.fixed for row in self.rows),
             f"{DAGGER} Uses source data.": any(row.dagger for row in self.rows),
         }
@@ -240,7 +245,7 @@ def _spelled(protocol: Mapping[str, Any]) -> str:
 
 def _row(runs: Sequence[MethodRun], columns: Parts, rounds: Parts, segments: int, images: int | None) -> MethodErrors:
     counts = [metrics.segment_counts(one.records, one.done, images) for one in runs]
-    outcomes = {tuple(record.wrong for record in one.records) for one in runs}
+    outcomes = {tuple(sorted(found.items())) for found in counts}
     fixed = len(outcomes) == 1 < len(runs) and all(one.done for one in runs)
 
     def over(positions: Sequence[int]) -> Value | None:
