@@ -31,6 +31,7 @@ from ctta.data.combine import reordered
 from ctta.data.dataset import Data, DataSet
 from ctta.data.stream import Domain, Labels, Rows, Samples, Stream
 
+UNKNOWN = -1  # the label of a sample without one
 WANTED = "a function that returns a ctta.Stream, or a mapping from domains to torch Datasets"
 
 
@@ -43,7 +44,9 @@ def own_dataset(name: str, place: str, path: str | None) -> DataSet:
 @lru_cache(maxsize=2)
 def _described(name: str, make: Callable[..., Any], path: str | None) -> DataSet:
     stream = _made(make, path)
-    domains = tuple(domain.name for domain in stream.domains)
+    domains, sample = tuple(domain.name for domain in stream.domains), stream.domains[0].read(np.arange(1))
+    if (sample.dtype != np.uint8 and sample.dtype.kind != "f") or sample.ndim not in (3, 4):
+        raise TypeError(f"a sample is {sample.dtype} {sample.shape[1:]}, and should be an image or a point cloud")
     return DataSet(
         name,
         "what its function wants, if anything.",
@@ -51,7 +54,7 @@ def _described(name: str, make: Callable[..., Any], path: str | None) -> DataSet
         needs_path=False,
         domains={"paper": domains, "all": domains},
         holds="natural",
-        samples="clouds" if stream.domains[0].read(np.arange(1)).ndim == 3 else "images",
+        samples="clouds" if sample.ndim == 3 else "images",
     )
 
 
@@ -95,10 +98,13 @@ def _labels(dataset: Any) -> Labels:
     """All labels; without an attribute that has them, every item is read once."""
     if isinstance(dataset, torch.utils.data.Subset):
         return _labels(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
-    for name in ("targets", "labels"):
-        if len(found := getattr(dataset, name, ())) == len(dataset):
-            return np.asarray(found).astype(np.int64).reshape(-1)
-    return np.array([int(dataset[row][1]) for row in range(len(dataset))], np.int64)
+    given = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
+    labels = np.asarray([dataset[row][1] for row in range(len(dataset))] if given is None else given)
+    if labels.dtype.kind not in "iu" or labels.size != len(dataset) or labels.min(initial=0) < UNKNOWN:
+        raise ValueError(
+            f"labels must be whole numbers, one per sample, -1 if it is not known; they are {quoted(labels)}"
+        )
+    return labels.astype(np.int64).reshape(-1)
 
 
 def _read(name: str, dataset: Any, labels: Labels, rows: Rows) -> Samples:
