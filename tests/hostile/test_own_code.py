@@ -11,6 +11,7 @@ from ctta.cli.app import app
 from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
 from ctta.methods import find
+from fake_run import write_fake_run
 
 SPECS = [
     *(":", "x:", ":x", "os:getcwd", "nowhere.at_all:f", "..up:f", "os.path:sep", "a b:c", "none.py:f", "/:f"),
@@ -32,6 +33,22 @@ import torch
 from torch.utils.data import TensorDataset
 import ctta
 X, Y = torch.rand(6, 3, 8, 8), torch.arange(6)
+
+
+class Sized:
+    def __init__(self, size):
+        self.size = size
+
+    def __len__(self):
+        return self.size
+
+    def __getitem__(self, row):
+        return X[row], 0
+
+
+class Labelled(Sized):
+    targets = [0]
+
 """
 FAILING = {
     "a syntax error": "def make(:",
@@ -57,9 +74,9 @@ DATA = {
     "samples that are whole numbers": "return {'a': TensorDataset(torch.ones(6, 3, 8, 8, dtype=torch.int64), Y)}",
     "samples that are vectors": "return {'a': TensorDataset(torch.rand(6, 5), Y)}",
     "items of three": "return {'a': TensorDataset(X, Y, Y)}",
-    "a length that fails": "class D:\n        def __len__(self): raise OSError\n        def __getitem__(self, i): pass\n    return {'a': D()}",
-    "a length that lies": "class D:\n        def __len__(self): return 9\n        def __getitem__(self, i): return (X[i], 0)\n    return {'a': D()}",
-    "targets that lie": "class D:\n        targets = [0]\n        def __len__(self): return 6\n        def __getitem__(self, i): return (X[i], 0)\n    return {'a': D()}",
+    "a length that fails": "return {'a': Sized(None)}",
+    "a length that lies": "return {'a': Sized(9)}",
+    "targets that lie": "return {'a': Labelled(6)}",
     "an empty stream": "return ctta.Stream((), 3)",
     "a stream with labels of another kind": "return ctta.Stream((ctta.Domain('a', 0, [1, 2], None),), 3)",
     "a stream that cannot be read": "return ctta.Stream((ctta.Domain('a', 0, np.arange(2), None),), 3)",
@@ -123,8 +140,6 @@ def test_a_package_that_is_broken_does_not_break_the_lists(words, tmp_path, monk
 
 
 def test_a_run_folder_names_a_method_that_is_not_looked_for(tmp_path, attempt):
-    from fake_run import write_fake_run
-
     folder = write_fake_run(tmp_path / "run")
     trap = own.write(tmp_path / "trap.py", f"open({str(tmp_path / 'sprung')!r}, 'w').close()")
     head = folder.path / "run.json"

@@ -98,12 +98,12 @@ def _labels(dataset: Any) -> Labels:
     """All labels; without an attribute that has them, every item is read once."""
     if isinstance(dataset, torch.utils.data.Subset):
         return _labels(dataset.dataset)[np.asarray(dataset.indices, np.int64)]
+    if not len(dataset):
+        raise ValueError("it has no samples")
     given = next((getattr(dataset, name) for name in ("targets", "labels") if hasattr(dataset, name)), None)
     labels = np.asarray([dataset[row][1] for row in range(len(dataset))] if given is None else given)
     if labels.dtype.kind not in "iu" or labels.size != len(dataset) or labels.min(initial=0) < UNKNOWN:
-        raise ValueError(
-            f"labels must be whole numbers, one per sample, -1 if it is not known; they are {quoted(labels)}"
-        )
+        raise ValueError(f"labels must be whole numbers, one per sample, -1 if not known; they are {quoted(labels)}")
     return labels.astype(np.int64).reshape(-1)
 
 
