@@ -10,4 +10,4 @@ import torch
 torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
-pytest_plugins = ["attempts"]
+pytest_plugins = ["attempts", "own"]

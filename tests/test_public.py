@@ -12,9 +12,9 @@ import ctta
 from ctta.methods import METHODS
 
 PUBLIC = """
-    AdaContrast Adapter BNAdapt CoTTA ConfigError ConjugatePL CttaError DSS EATA ETA Event Execution Guard InputError
-    LAME METHODS ModelError Normalized RDumb RMT ROID SAR SHOT Source StateError Step TENT TestAug calibrate_gate
-    corruptions create models views
+    AdaContrast Adapter BNAdapt CoTTA Config ConfigError ConjugatePL CttaError DSS Domain EATA ETA Event Execution Guard
+    InputError LAME METHODS ModelError Normalization Normalized OptimizerSettings RDumb RMT ROID SAR SHOT Source
+    StateError Step Stream TENT TestAug Traits calibrate_gate corruptions create models norm_parameters setting views
 """
 
 

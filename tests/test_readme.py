@@ -52,5 +52,5 @@ def test_the_readme_s_experiment_is_valid():
 
 
 def test_the_readme_s_commands_exist():
-    verbs = set(re.findall(r"^ctta (\w+)", README.read_text(), re.MULTILINE))
+    verbs = set(re.findall(r"^ctta ([\w-]+)", README.read_text(), re.MULTILINE))
     assert verbs == {command.name for command in app.registered_commands}

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
 
 from command_line import ctta
+from ctta import __version__
 from ctta.cli.app import app
 
 VERBS = [command.name for command in app.registered_commands]
@@ -16,8 +19,14 @@ VERBS = [command.name for command in app.registered_commands]
 def test_every_verb_is_in_the_help():
     shown = CliRunner().invoke(app, ["--help"])
     assert shown.exit_code == 0
-    assert len(VERBS) == len(set(VERBS)) == 9
+    assert len(VERBS) == len(set(VERBS)) == 10
     assert all(f" {verb} " in shown.output for verb in VERBS)
+
+
+def test_the_version_and_python_m():
+    assert CliRunner().invoke(app, ["--version"]).output == f"ctta {__version__}\n"
+    made = subprocess.run([sys.executable, "-m", "ctta", "--version"], capture_output=True, text=True, check=True)
+    assert made.stdout == f"ctta {__version__}\n"
 
 
 @pytest.mark.parametrize("verb", VERBS)

@@ -47,10 +47,24 @@ def test_sets_of_corruptions():
     assert [row["corruption"] for row in listed("corruptions") if row["set"] == "extra"] == list(EXTRA)
 
 
-def test_a_sentence_per_method_on_a_wide_terminal_only(monkeypatch):
-    for width, shown in (("160", True), ("100", False)):
+def test_a_sentence_per_method_and_on_a_wide_terminal_what_it_needs(monkeypatch):
+    for width, wide in (("160", True), ("100", False)):
         monkeypatch.setenv("COLUMNS", width)
-        assert ("description" in CliRunner().invoke(app, ["list"]).output) == shown
+        output = CliRunner().invoke(app, ["list"]).output
+        assert METHODS["source"].__doc__.splitlines()[0] in output
+        assert ("backward" in output) == wide
+
+
+def test_presets():
+    rows = {row["preset"]: row for row in listed("presets")}
+    assert list(rows) == ["cifar10", "cifar100", "imagenet", "clouds", "paper", "auto", "fast"]
+    assert (rows["cifar10"]["methods"], rows["fast"]) == (
+        "all",
+        {"preset": "fast", "kind": "variant", "methods": "cotta, dss"},
+    )
+    assert {"dss", "tent"} <= set(rows["auto"]["methods"].split(", "))
+    fast = {row["method"]: row["sets"] for row in listed("presets", "fast")}
+    assert fast["dss"].startswith("views 4, draw sample, antithetic True")
 
 
 @pytest.mark.parametrize(

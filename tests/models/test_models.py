@@ -13,7 +13,7 @@ from ctta.models import MODELS
 from networks_by_name import on_meta, parameters
 
 NOT_FAMILIES = {"entry", "load", "weights", "torch_file", "pooling"}
-NOT_FAMILIES |= {"timm_models", "torchvision_models", "huggingface_models"}
+NOT_FAMILIES |= {"timm_models", "torchvision_models", "huggingface_models", "preprocessing"}
 
 
 def test_every_family_has_a_line() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ctta import TENT, Adapter, Step
+from ctta import TENT, Adapter, Step, Traits
 from ctta.testing import CHECKS, NETWORKS, Case
 
 
@@ -13,6 +13,7 @@ class LargestLogit(Adapter):
 
     name = "largest_logit"
     title = "Largest logit"
+    traits = Traits("all parameters", forwards=(1, 1), backwards=(1, 1))
     config_type = TENT.config_type
 
     def build(self):

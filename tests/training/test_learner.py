@@ -214,7 +214,6 @@ class CloudNet(nn.Module):
 def test_clouds(tmp_path, monkeypatch):
     clouds = DataSet("clouds", "none", lambda data, pairs: Stream((Clouds(),), data.batch), needs_path=False)
     monkeypatch.setattr("ctta.data.datasets.DATASETS", {"clouds": clouds})
-    monkeypatch.setattr("ctta.training.learner.DATASETS", {"clouds": clouds})
     monkeypatch.setattr("ctta.training.recipe.from_factory", lambda spec: CloudNet())
     spec = {"data": {"dataset": "clouds"}, "model": {"factory": "a:b"}}
     drain(spec | {"train": {"epochs": 20, "batch": 8, "lr": 0.05}}, tmp_path / "m.safetensors")

@@ -124,6 +124,8 @@ def _spell(annotation: Any) -> str:
         return " or ".join(repr(option) for option in typing.get_args(annotation))
     if typing.get_origin(annotation) is tuple:
         return f"a list, each entry {_spell(typing.get_args(annotation)[0])}"
+    if typing.get_origin(annotation) is Mapping:
+        return f"a mapping from names to values, each {_spell(typing.get_args(annotation)[1])}"
     names = {float: "a number", int: "a whole number", bool: "true or false", str: "a text", type(None): "none"}
     return names.get(annotation, str(annotation))
 
@@ -136,6 +138,9 @@ def _fits(value: Any, annotation: Any) -> bool:
     if typing.get_origin(annotation) is tuple:
         entry = typing.get_args(annotation)[0]  # tuple[entry, ...]
         return isinstance(value, tuple) and all(_fits(one, entry) for one in value)
+    if typing.get_origin(annotation) is Mapping:
+        kinds = typing.get_args(annotation)
+        return isinstance(value, Mapping) and all(_fits(k, kinds[0]) and _fits(v, kinds[1]) for k, v in value.items())
     if annotation is float:
         # Neither NaN nor infinity, nor a whole number that torch cannot hold.
         largest = WHOLE_NUMBER if isinstance(value, int) else sys.float_info.max

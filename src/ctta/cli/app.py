@@ -9,9 +9,10 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from typer import Option, Typer
+from typer import Exit, Option, Typer
 
-from ctta.cli import adapt, check, corrupt, demo, report, run, track, train
+import ctta
+from ctta.cli import adapt, check, check_method, corrupt, demo, report, run, track, train
 from ctta.cli import list as list_
 from ctta.cli.failures import DEBUG, in_a_sentence
 
@@ -19,13 +20,22 @@ ABOUT = "Continual test-time adaptation: keep a trained classifier accurate whil
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = Typer(name="ctta", help=ABOUT, no_args_is_help=True, pretty_exceptions_enable=False, context_settings=SETTINGS)
-for verb in (demo, run, report, track, adapt, train, list_, corrupt, check):
-    app.command(verb.__name__.rpartition(".")[2], epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
+for verb in (demo, run, report, track, adapt, train, list_, corrupt, check, check_method):
+    app.command(verb.__name__.rpartition(".")[2].replace("_", "-"), epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        print(f"ctta {ctta.__version__}")
+        raise Exit
 
 
 @app.callback()
-def debugging(debug: Annotated[bool, Option(DEBUG, help="Show tracebacks of errors, too.")] = False) -> None:
-    """The options before the verb; `failures` looks for this one."""
+def before_the_verb(
+    debug: Annotated[bool, Option(DEBUG, help="Show tracebacks of errors, too.")] = False,
+    version: Annotated[bool, Option("--version", callback=_version, is_eager=True, help="Show the version.")] = False,
+) -> None:
+    """The options before the verb; `failures` looks for the first one."""
 
 
 def main() -> None:

@@ -1,11 +1,11 @@
-"""`ctta list`: methods, models, data sets, protocols and corruptions."""
+"""`ctta list`: methods, presets, models, data sets, protocols and corruptions."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
-from pkgutil import resolve_name
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from rich.console import Console
@@ -14,92 +14,182 @@ from rich.text import Text
 from typer import Argument
 
 from ctta.base.errors import ConfigError, nearest
-from ctta.base.text import quoted
+from ctta.base.own_code import is_own
+from ctta.base.text import one_line, quoted
 from ctta.cli.options import AsJson
 
-EXAMPLES = "Examples:  ctta list methods    ctta list methods dss    ctta list corruptions"
+EXAMPLES = "Examples:  ctta list methods    ctta list methods dss    ctta list presets    ctta list corruptions"
 FIELD = ("field", "accepted", "default", "meaning")
-WIDE = 120  # columns of a terminal on which a sentence per method fits
+WIDE = 120  # columns of a terminal on which there is room for more than a sentence per method
+ABSENT = "–"
+
+Row = dict[str, Any]
 
 
 def command(
-    what: Annotated[str, Argument(help="methods, models, datasets, protocols or corruptions")] = "methods",
-    name: Annotated[str | None, Argument(help="Show the settings of this method, data set or protocol.")] = None,
+    what: Annotated[str, Argument(help="methods, presets, models, datasets, protocols or corruptions")] = "methods",
+    name: Annotated[str | None, Argument(help="Show the settings of this method, preset, data set ...")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the methods, models, data sets, protocols or corruptions, or the settings of one of them."""
+    """List the methods, presets, models, data sets, protocols or corruptions, or the settings of one of them."""
     if what not in LISTS:
         raise ConfigError(f"There is no list of {quoted(what)}. {nearest(what, LISTS)}")
-    noun, table, columns, settings = LISTS[what]
-    entries = resolve_name(table)
+    noun, read, columns, settings = LISTS[what]
+    entries = read(name)
     if name is None:
-        rows = [{noun: key} | columns(entries[key] if isinstance(entries, Mapping) else key) for key in entries]
+        rows = [{noun: key} | columns(entry) for key, entry in entries.items()]
     elif name not in entries:
         raise ConfigError(f"There is no {noun} {quoted(name)}. {nearest(name, entries)}")
     elif settings is None:
         raise ConfigError(f"A {noun} has no settings to list. Leave out {quoted(name)}.")
     else:
-        rows = [dict(zip(FIELD, field, strict=True)) for field in settings(entries[name])]
+        rows = list(settings(entries[name]))
     if as_json:
         print(json.dumps(rows))
     elif not rows:
         Console().print(f"{name} has no settings.")
     else:
-        shown = [key for key in rows[0] if key != "description" or len(rows[0]) < 3 or Console().width > WIDE]
-        printed = Table(*shown, box=None, pad_edge=False, header_style="bold")
-        for row in rows:
-            printed.add_row(*(Text(str(row[key])) for key in shown))
-        Console().print(printed)
+        _print(rows)
         if what == "methods" and name is not None:
             Console().print(Text("\n".join(_presets(entries[name]))))
 
 
-def _described(kind: Any) -> dict[str, Any]:
-    return {"description": kind.__doc__.splitlines()[0]}
+def _print(rows: list[Row]) -> None:
+    shown = list(rows[0])
+    if "description" in shown and Console().width <= WIDE:
+        shown = [shown[0], "description"]
+    printed = Table(*shown, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        printed.add_row(*(Text(one_line(str(row[key]))) for key in shown))
+    Console().print(printed)
 
 
-def _method(kind: Any) -> dict[str, Any]:
+def _fields(described: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
+    return (dict(zip(FIELD, field, strict=True)) for field in described)
+
+
+def _described(kind: Any) -> Row:
+    return {"description": (kind.__doc__ or ABSENT).splitlines()[0]}
+
+
+# Methods and their presets
+
+
+def _methods(name: str | None) -> dict[str, Any]:
+    """The methods of ctta and of installed packages; also one of the user's own, if it is named."""
+    from ctta.base.own_code import installed
+    from ctta.methods import GROUP, METHODS, find
+
+    if name is not None and (is_own(name) or name in installed(GROUP)):
+        return {name: find(name)}
+    found: dict[str, Any] = dict(METHODS)
+    for added in installed(GROUP):
+        try:
+            found.setdefault(added, find(added))
+        except ConfigError as error:
+            found[added] = error
+    return found
+
+
+def _method(kind: Any) -> Row:
+    from ctta.methods import METHODS
     from ctta.report.tables.errors import needs
 
+    if isinstance(kind, ConfigError):
+        return {**dict.fromkeys(needs(asdict(METHODS["source"].traits)), ABSENT), "description": str(kind)}
     return {**needs(asdict(kind.traits)), **_described(kind)}
+
+
+def _told(fields: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fields.items()) or "no change"
 
 
 def _presets(kind: Any) -> Iterator[str]:
     """What the presets of a method set, and which is taken if none is named."""
     from ctta.core.settings import default_variant
 
-    def told(fields: Mapping[str, Any]) -> str:
-        return ", ".join(f"{name} {value}" for name, value in fields.items()) or "no change"
-
     yield "\nPresets, as published; if none is named, the shape of the input decides:"
-    yield from (f"  {name}: {told(fields)}" for name, fields in kind.presets.items())
+    yield from (f"  {name}: {_told(fields)}" for name, fields in kind.presets.items())
     default = default_variant(kind.variants)
     yield f"Variants, over any preset; {default} if none is named, in experiments paper:"
-    yield from (f"  {name}: {told(fields)}" for name, fields in kind.variants.items())
+    yield from (f"  {name}: {_told(fields)}" for name, fields in kind.variants.items())
 
 
-def _model(entry: Any) -> dict[str, Any]:
+def _all_presets(_: str | None) -> dict[str, Any]:
+    """Presets, then variants, each with what it sets in which method."""
+    from ctta.methods import METHODS
+
+    found: dict[str, Any] = {}
+    for what in ("presets", "variants"):
+        for method, kind in METHODS.items():
+            for name, fields in getattr(kind, what).items():
+                found.setdefault(name, {"kind": what[:-1], "methods": {}})["methods"][method] = fields
+    return found
+
+
+def _preset(entry: Any) -> Row:
+    from ctta.methods import METHODS
+
+    names = list(entry["methods"])
+    return {"kind": entry["kind"], "methods": "all" if len(names) == len(METHODS) else ", ".join(names)}
+
+
+# The other lists
+
+
+def _model(entry: Any) -> Row:
     return {"classes": entry.num_classes, "input": " x ".join(map(str, entry.input_shape)), "weights": entry.note}
 
 
-def _fields(dataset: Any) -> Iterable[tuple[Any, ...]]:
+def _models(_: str | None) -> Mapping[str, Any]:
+    from ctta.models import MODELS
+
+    return MODELS
+
+
+def _datasets(name: str | None) -> Mapping[str, Any]:
+    """The data sets of ctta and of installed packages, whose functions are not run; also one's own, if it is named."""
+    from ctta.base.own_code import installed
+    from ctta.data.datasets import DATASETS, GROUP
+
+    places = installed(GROUP) | ({name: name} if name and is_own(name) else {})
+    wants = "what its function wants, if anything."
+    added = {key: SimpleNamespace(title=place, about=wants, uses=()) for key, place in places.items()}
+    return {**DATASETS, **{key: entry for key, entry in added.items() if key not in DATASETS}}
+
+
+def _dataset_fields(dataset: Any) -> Iterator[Row]:
     from ctta.data.dataset import SPECIAL, Data
 
-    return (field for field in Data.describe() if field[0] in dataset.uses or field[0] not in SPECIAL)
+    return _fields(field for field in Data.describe() if field[0] in dataset.uses or field[0] not in SPECIAL)
 
 
-def _corruption(name: str) -> dict[str, Any]:
-    from ctta.data.corruptions import EXTRA
+def _protocols(_: str | None) -> Mapping[str, Any]:
+    from ctta.data.protocols import KINDS
 
-    return {"set": "extra" if name in EXTRA else "paper"}
+    return KINDS
 
 
-# A list: what one entry is called, the table, the columns of an entry, and its settings, if it has any.
-Listing = tuple[str, str, Callable[[Any], dict[str, Any]], Callable[[Any], Iterable[tuple[Any, ...]]] | None]
+def _corruptions(_: str | None) -> Mapping[str, Any]:
+    from ctta.data.corruptions import EXTRA, NAMES
+
+    return {name: "extra" if name in EXTRA else "paper" for name in NAMES}
+
+
+# A list: what one entry is called, the entries, the columns of one, and its settings, if it has any.
+Listing = tuple[
+    str, Callable[[str | None], Mapping[str, Any]], Callable[[Any], Row], Callable[[Any], Iterable[Row]] | None
+]
 LISTS: dict[str, Listing] = {
-    "methods": ("method", "ctta.methods:METHODS", _method, lambda kind: kind.config_type.describe()),
-    "models": ("model", "ctta.models:MODELS", _model, None),
-    "datasets": ("data set", "ctta.data.datasets:DATASETS", lambda x: {"title": x.title, "path": x.about}, _fields),
-    "protocols": ("protocol", "ctta.data.protocols:KINDS", _described, lambda kind: kind.describe()),
-    "corruptions": ("corruption", "ctta.data.corruptions:NAMES", _corruption, None),
+    "methods": ("method", _methods, _method, lambda kind: _fields(kind.config_type.describe())),
+    "presets": (
+        "preset",
+        _all_presets,
+        _preset,
+        lambda entry: [{"method": method, "sets": _told(fields)} for method, fields in entry["methods"].items()],
+    ),
+    "models": ("model", _models, _model, None),
+    "datasets": ("data set", _datasets, lambda x: {"title": x.title, "path": x.about}, _dataset_fields),
+    "protocols": ("protocol", _protocols, _described, lambda kind: _fields(kind.describe())),
+    "corruptions": ("corruption", _corruptions, lambda group: {"set": group}, None),
 }

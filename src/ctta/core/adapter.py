@@ -55,7 +55,7 @@ class Adapter(Processing):
     fields      single fields of the configuration, over preset or config
     """
 
-    title: ClassVar[str]  # in tables
+    title: ClassVar[str]  # in tables; it and `name` follow the name of the class if they are not given
     presets: ClassVar[Presets] = settings.same_presets()
     traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     variants: ClassVar[Presets] = {PAPER: {}, AUTO: {"statistics": "auto"}}  # settings over any preset
@@ -63,6 +63,13 @@ class Adapter(Processing):
 
     drift: Detector | None
     skipped: Tensor
+
+    def __init_subclass__(cls, **arguments: Any) -> None:
+        super().__init_subclass__(**arguments)
+        cls.name = vars(cls).get("name", cls.__name__.lower())  # a variant of a method is another method
+        cls.title = vars(cls).get("title", cls.__name__)
+        if cls.adapt is not Adapter.adapt and not issubclass(cls.config_type, Normalization):
+            cls.variants = {name: fields for name, fields in cls.variants.items() if name != AUTO}
 
     def __init__(
         self,

@@ -27,9 +27,15 @@ class Normalized(nn.Module):
     mean: Tensor
     std: Tensor
 
-    def __init__(self, model: nn.Module, mean: Sequence[float] | Tensor, std: Sequence[float] | Tensor) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        mean: Sequence[float] | Tensor,
+        std: Sequence[float] | Tensor,
+        size: int | None = None,  # pixels per side of the images it was trained on, if it is known
+    ) -> None:
         super().__init__()
-        self.model = model
+        self.model, self.size = model, size
         like = next((p for p in model.parameters() if p.is_floating_point()), torch.zeros((), device="cpu"))
         self.register_buffer("mean", torch.as_tensor(mean).to(like).reshape(-1, 1, 1))
         self.register_buffer("std", torch.as_tensor(std).to(like).reshape(-1, 1, 1))

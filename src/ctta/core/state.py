@@ -39,7 +39,7 @@ class AdapterState(nn.Module, ABC):
     """What `state_dict()` holds besides tensors: the settings, counters and the optimiser."""
 
     name: ClassVar[str]  # of the method, in code and configurations
-    config_type: ClassVar[type[Config]]
+    config_type: ClassVar[type[Config]] = Config  # no settings
     preset: str
     config: Config
     seed: int

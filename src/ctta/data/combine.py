@@ -56,7 +56,14 @@ def take_turns(
 
 def reordered(domain: Domain, rows: Rows) -> Domain:
     """Return some samples of a domain, in another order."""
-    return Domain(domain.name, domain.severity, domain.labels[rows], lambda chosen: domain.read(rows[chosen]))
+    corrupt = domain.corrupt
+    return Domain(
+        domain.name,
+        domain.severity,
+        domain.labels[rows],
+        lambda chosen: domain.read(rows[chosen]),
+        corrupt and (lambda samples, chosen: corrupt(samples, rows[chosen])),
+    )
 
 
 def replaced(domain: Domain, rows: Rows, make: Callable[[int, Samples], Samples]) -> Domain:

@@ -20,15 +20,20 @@ from ctta.data.pictures import CONVENTIONS, Fit
 from ctta.data.stream import Stream
 
 CLEAN = "clean"
-SPECIAL = ("preprocessing", "size", "list", "labels", "jpeg")  # settings of some data sets only
+SPECIAL = ("folders", "preprocessing", "size", "list", "labels", "jpeg")  # settings of some data sets only
 
 
 @dataclass(frozen=True)
 class Data(Config):
     """The data of a stream."""
 
-    dataset: str = setting("embedded", "A name from `ctta list datasets`.")
+    dataset: str = setting(
+        "embedded", "A name from `ctta list datasets`, or file.py:function or package.module:function, which is run."
+    )
     path: str | None = setting(None, "Path of the data; not for the embedded sets.")
+    folders: Mapping[str, str] | None = setting(
+        None, "The folder of class folders of each domain, or a list of 'picture label' lines; relative to the path."
+    )
     domains: str | tuple[str, ...] = setting(
         "paper", "Domains in order: paper (fifteen), extra (four more), all, clean, or a list of names."
     )
@@ -49,10 +54,10 @@ class Data(Config):
         None, "Pictures become size x size pixels, resized and cropped; instead of preprocessing.", low=1, high=SIDE
     )
     list: str | None = setting(None, "A text file of class/name lines: the pictures to use, in order.")
-    labels: Literal["ilsvrc", "sorted"] | None = setting(
+    labels: Literal["ilsvrc", "sorted", "numbers"] | None = setting(
         None,
-        "Labels of class folders: ilsvrc uses the index of the wnid, sorted the position among the sorted names. "
-        "Default: ilsvrc if all names are wnids.",
+        "Labels of class folders: ilsvrc uses the index of the wnid, sorted the position among the sorted names, "
+        "numbers the names themselves. Default: ilsvrc if all names are wnids, else sorted.",
     )
     jpeg: bool | None = setting(
         None, "Whether corrupted pictures are saved as JPEG and read again. Default: with ImageNet's constants."
@@ -122,13 +127,16 @@ class DataSet:
             found.append(f"There is no set of domains {quoted(data.domains)}. {nearest(data.domains, self.domains)}")
         elif not self.names(data):
             found.append("The list of domains is empty. Name at least one.")
+        kind = "domain" if self.holds == "natural" else "corruption"
         for name in self.names(data):
             if name not in known:
-                found.append(f"There is no corruption {quoted(name)}. {nearest(name, known)}")
+                found.append(f"There is no {kind} {quoted(name)}. {nearest(name, known)}")
         if self.holds == "corrupted" and data.severity == 0:
             found.append(f"{self.title} holds severities 1 to 5 and no clean samples. Got severity 0.")
         if self.holds == "natural" and data.severity != Data.severity:
             found.append(f"{self.title} is a natural shift, which has no severity. Remove 'severity'.")
+        if "folders" in self.uses and not data.folders:
+            found.append(f"The data set {quoted(data.dataset)} needs folders: {self.about}")
         if self.needs_path and data.path is None:
             found.append(f"The data set {quoted(data.dataset)} needs a path: {self.about}")
         for name in SPECIAL:

@@ -4,7 +4,7 @@ Pictures   A `list` of class/name lines chooses them and their order (the public
            pictures, which is part of the robustbench package). Without it, all pictures are used, in an order shuffled
            by the seed, so that the first few are a mixture of classes.
 Labels     If all class folders are named by wnids, the index among the 1,000 classes of ILSVRC; else the position among
-           the sorted names of the folders.
+           the sorted names of the folders; or, on request, the names themselves, if they are numbers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import numpy as np
 
 from ctta.base.errors import InputError
 from ctta.base.fileio import home, read_lines, some
+from ctta.base.limits import CLASSES
 from ctta.data.dataset import Data
 from ctta.data.pictures import PICTURES, files_below
 from ctta.data.stream import Labels
@@ -64,6 +65,14 @@ def chosen(data: Data, available: Sequence[str]) -> tuple[str, ...]:
 def class_indices(data: Data, folders: Iterable[str], where: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
     """Return the label of each class folder, and the names of all classes."""
     folders, known = sorted(set(folders)), set(wnids())
+    if data.labels == "numbers":
+        return _numbered(folders, where)
+    if data.labels is None and all(map(str.isdecimal, folders)) and folders != sorted(folders, key=int):
+        raise InputError(
+            f"The class folders of {where} are numbers, which sorted as texts come as {some(folders, 4)}. Give "
+            "`labels: numbers` if a label is the number of its folder, or `labels: sorted` if it is the position among "
+            "the sorted texts."
+        )
     strange = [folder for folder in folders if folder not in known]
     if data.labels == "sorted" or (data.labels is None and len(strange) == len(folders)):
         return {folder: index for index, folder in enumerate(folders)}, tuple(folders)
@@ -73,6 +82,15 @@ def class_indices(data: Data, folders: Iterable[str], where: Path) -> tuple[Mapp
             "`labels: sorted` if a label is the position among the sorted names."
         )
     return {wnid: index for index, wnid in enumerate(wnids())}, wnids()
+
+
+def _numbered(folders: Sequence[str], where: Path) -> tuple[Mapping[str, int], tuple[str, ...]]:
+    strange = [folder for folder in folders if not folder.isdecimal() or int(folder) >= CLASSES]
+    indices = {folder: int(folder) for folder in folders if folder not in strange}
+    if strange or len(set(indices.values())) < len(folders):
+        found = some(strange or list(folders))
+        raise InputError(f"{where} must have class folders that are numbers, each once. Found: {found}.")
+    return indices, tuple(map(str, range(max(indices.values()) + 1)))
 
 
 def labels_of(names: Sequence[str], indices: Mapping[str, int], where: Path) -> Labels:

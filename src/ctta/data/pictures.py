@@ -92,13 +92,13 @@ def files_below(root: Path, suffixes: tuple[str, ...] = PICTURES) -> tuple[list[
     return found, f"Left out in {root}: {'; '.join(kinds)}." if kinds else ""
 
 
-def read_picture(path: Path, *, upright: bool = False) -> Picture:
-    """Read a picture as RGB; with `upright`, turned by its EXIF orientation.
+def read_picture(path: Path, *, upright: bool = False, content: bytes | None = None) -> Picture:
+    """Read a picture as RGB; with `upright`, turned by its EXIF orientation; `content` is a part of the file.
 
     Of several frames the first is read. Transparency is ignored. 16 bits per pixel become 8; whole numbers of 32 bits
     and floating point are refused, because their range is not known.
     """
-    with _opened(path) as stored:
+    with _opened(path, content) as stored:
         deep = stored.mode in DEEP_GREY or (stored.mode == "I" and stored.format in DEEP_FORMATS)
         if stored.mode in ("I", "F") and not deep:
             raise InputError(
@@ -129,11 +129,11 @@ def _orientation(picture: Image.Image) -> int:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[Image.Image]:
+def _opened(path: Path, content: bytes | None = None) -> Iterator[Image.Image]:
     """Open a picture whose number of pixels is within the limit; nothing is decoded yet."""
     with reading(path, "an image"):
         try:
-            with Image.open(path, formats=DECODERS) as picture:
+            with Image.open(path if content is None else io.BytesIO(content), formats=DECODERS) as picture:
                 _check_pixels(picture.height, picture.width)
                 yield picture
         except Image.DecompressionBombError as error:

@@ -12,17 +12,21 @@ from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Guard
 from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
-from ctta.methods import METHODS
+from ctta.methods import find
 from ctta.records.run_folder import Cell
 
 
 def make_adapter(
-    cell: Cell, model: nn.Module, execution: Execution | None = None, *, detects: bool = False
+    cell: Cell, model: nn.Module, execution: Execution | None = None, *, detects: bool = False, seeded: bool = True
 ) -> Adapting:
-    """Build the method of a run on a source model; `detects`: it detects domain boundaries itself."""
-    kind, config = METHODS[cell.method], METHODS[cell.method].config_type.make(cell.config)
+    """Build the method of a run on a source model; `detects`: it detects domain boundaries itself.
+
+    Without `seeded`, its own draws are those of seed 0.
+    """
+    kind = find(cell.method)
+    config = kind.config_type.make(cell.config)
     boundaries: Literal["known", "detected"] = "detected" if detects else "known"
-    adapter = kind(model, config, seed=cell.seed, execution=execution, boundaries=boundaries)
+    adapter = kind(model, config, seed=cell.seed if seeded else 0, execution=execution, boundaries=boundaries)
     return Guard(adapter) if cell.guard else adapter
 
 

@@ -20,7 +20,8 @@ from ctta.core.execution import Execution
 from ctta.core.settings import PAPER
 from ctta.core.teacher import MeanTeacher
 from ctta.data.dataset import Data
-from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.datasets import find as find_data
+from ctta.data.datasets import open_stream
 from ctta.data.protocols import PLAIN, Protocol
 from ctta.data.stream import Batch, Stream
 from ctta.experiments import experiment as experiments
@@ -29,10 +30,11 @@ from ctta.experiments.build import make_adapter, source_batches
 from ctta.experiments.experiment import Draft, Experiment
 from ctta.experiments.source_check import beyond, expected, known_weights, measure, scorable
 from ctta.experiments.source_model import Model
-from ctta.methods import METHODS
+from ctta.methods import find
 from ctta.methods.source import Source
 from ctta.methods.test_aug import TestAug
 from ctta.models import MODELS
+from ctta.models.preprocessing import is_normalized
 
 TRIED = 4  # samples on which every method is tried
 FACTOR = 2  # from this ratio of image sizes on, the data do not fit the model
@@ -97,7 +99,7 @@ def _data(data: Data, protocol: Protocol) -> Generator[Finding, None, tuple[Stre
     shape = " x ".join(map(str, batch.x.shape[1:]))
     arranged = "" if protocol == PLAIN else f", protocol {protocol.kind}"
     counted = f"{domains}, {len(stream)} batches of up to {data.batch}, each sample {shape}{arranged}"
-    yield Finding("data", "fact", f"{DATASETS[data.dataset].named(data)}: {counted}")
+    yield Finding("data", "fact", f"{find_data(data).named(data)}: {counted}")
     yield from (Finding("data", "remark", note) for note in stream.notes)
     return stream, batch
 
@@ -114,6 +116,8 @@ def _model(settings: Model, execution: Execution) -> Generator[Finding, None, nn
     known = known_weights(settings)
     yield Finding("model", "fact", f"{name}: {size:,} parameters{f', weights of {known.name}' if known else ''}")
     yield Finding("execution", "fact", f"on {execution.device}, precision {execution.precision}")
+    if settings.factory and not is_normalized(model):
+        yield Finding("model", "remark", "no normalisation is known; model.mean and model.std give it, if it needs one")
     return model
 
 
@@ -138,8 +142,8 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
     elif stream.classes and len(stream.classes) != classes:
         yield Finding("data", "remark", f"The data have {len(stream.classes)} classes, the model has {classes}.")
     if made.source is not None:
-        (domain,) = open_stream(made.source).domains
-        yield Finding("source", "fact", f"{len(domain)} samples, for methods that need source data")
+        count = sum(map(len, open_stream(made.source).domains))
+        yield Finding("source", "fact", f"{count} samples, for methods that need source data")
     try:
         if clean := made.measure.open(made.data, stream):
             n = sum(map(len, clean.batches))
@@ -158,7 +162,7 @@ def _together(made: Experiment, stream: Stream, batch: Batch, model: nn.Module) 
         else:
             names = ", ".join(cell.cell for cell in cells)
             yield Finding("methods", "fact", f"{names}: {cells[0].method}, preset {cells[0].preset}")
-    if any(issubclass(METHODS[method.method], MeanTeacher | TestAug) for method in made.methods):
+    if any(issubclass(find(method.method), MeanTeacher | TestAug) for method in made.methods):
         yield from _views(made.execution, model, x)
     plain = stream if made.protocol == PLAIN else open_stream(made.data)
     yield from _source_error(made, plain, model, pixels, classes)

@@ -17,7 +17,7 @@ from ctta.base.errors import InputError
 from ctta.core.device import upload
 from ctta.core.guard import Adapting
 from ctta.data.dataset import CLEAN, Data
-from ctta.data.datasets import DATASETS
+from ctta.data.datasets import find
 from ctta.data.stream import Domain, Labels, Rows, Stream, answer, to_tensor
 
 
@@ -31,8 +31,8 @@ class Measure(Config):
 
     def problems(self, data: Data) -> list[str]:
         """List what is wrong with it for these data."""
-        dataset = DATASETS.get(data.dataset)
-        if self.clean_samples is None or dataset is None or dataset.holds == "clean":
+        dataset = find(data)
+        if self.clean_samples is None or dataset.holds == "clean":
             return []
         return [
             f"clean_samples needs clean samples, and {dataset.title} has none. Leave it out, or use data that are "
@@ -44,7 +44,7 @@ class Measure(Config):
         if self.clean_samples is None:
             return None
         try:
-            (domain,) = DATASETS[data.dataset].open(data, ((CLEAN, 0),)).domains
+            (domain,) = find(data).open(data, ((CLEAN, 0),)).domains
         except InputError as error:
             raise InputError(f"measure.clean_samples: the clean samples cannot be read. {error}") from error
         if (domain.labels < 0).any():

@@ -22,20 +22,22 @@ from ctta.base.text import one_line, quoted
 from ctta.core.execution import FAST, Execution
 from ctta.core.settings import ASSUMED_SHAPE, PAPER
 from ctta.data.dataset import CLEAN, Data
-from ctta.data.datasets import DATASETS, protocol_problems
+from ctta.data.datasets import known as known_data
 from ctta.data.datasets import problems as data_problems
 from ctta.data.protocols import KINDS, PLAIN, Protocol
+from ctta.data.stream import Stream
 from ctta.experiments.clean_probe import Measure
 from ctta.experiments.sections import default_methods, read_yaml
+from ctta.experiments.seeds import DEFAULT, SAMPLES, VARIED, seeded_stream, vary_problems
 from ctta.experiments.source_model import Model
-from ctta.methods import METHODS
+from ctta.methods import find
 from ctta.paper import TABLES
 from ctta.records.run_folder import Cell
 
 RENAMED = {"over": "It is now called 'average_over'."}
 # What does not decide the numbers: how they are shown, where files are, and what is expected of the source model.
 SHOWN = ("name", "notes", "paper", "baseline")
-PLACES = ("path", "list", "cache")
+PLACES = ("path", "folders", "list", "cache")
 NOT_DECISIVE = {"data": PLACES, "source": PLACES, "model": ("weights", "expected_error", "tolerance")}
 
 
@@ -51,7 +53,7 @@ class Method:
 
     def cell(self, shape: Sequence[int], seed: int) -> Cell:
         """Resolve the settings for batches of this shape."""
-        kind = METHODS[self.method]
+        kind = find(self.method)
         preset = kind.preset_name(self.preset or PAPER, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
         cell, traits = f"{_slug(self.name)}-s{seed}", asdict(kind.traits)
@@ -74,6 +76,7 @@ class Experiment:
     paper: str | None = None  # the table of the paper to compare with
     measure: Measure = field(default_factory=Measure)
     baseline: str | None = None  # the name of the row to compare with; None: Source, if there is one
+    vary: tuple[str, ...] = DEFAULT  # what a seed moves, see `ctta.experiments.seeds`
 
     def identity(self, files: Mapping[str, str] | None = None) -> str:
         """Return a hash of all that decides the numbers; `files` are hashes of the files' contents."""
@@ -86,6 +89,8 @@ class Experiment:
         decisive["execution"] = {**decisive["execution"], "device": kind}
         if kind == "cpu":  # as in folders of earlier versions
             del decisive["execution"]["device"]
+        if self.vary == DEFAULT:
+            del decisive["vary"]
         for method in decisive["methods"]:
             if not method["guard"]:  # as in folders of earlier versions
                 del method["guard"]
@@ -93,6 +98,10 @@ class Experiment:
             for name in names:
                 (decisive[part] or {}).pop(name, None)
         return hashed(json.dumps({**decisive, "files": dict(files or {})}, sort_keys=True))
+
+    def stream(self, seed: int) -> Stream:
+        """Open the stream that a seed meets."""
+        return seeded_stream(self.data, self.protocol, self.vary, seed)
 
     def cells(self, shape: Sequence[int]) -> tuple[Cell, ...]:
         """List every method with every seed, with its settings resolved for batches of this shape."""
@@ -135,17 +144,23 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
         problems += [f"model: {problem}" for problem in found]
         model = None
     if "data" in values and data is not None and model is not None:  # without the section, they may be yet to come
-        misfit = model.misfit(DATASETS[data.dataset].samples)
+        dataset = known_data(data)
+        misfit = model.misfit(dataset.samples) if dataset else ""
         problems += [f"model: {misfit}"] if misfit else []
     execution = _execution(values.get("execution", {}), problems)
-    source = _source(values["source"], data, problems) if "source" in values else None
+    pool = data.replace(images=None) if data and _lists(values.get("vary"), SAMPLES) else data  # any may be drawn
+    source = _source(values["source"], pool, problems) if "source" in values else None
     methods = _methods(values.get("methods", default_methods(values)), problems)
     if "source" not in values:
-        problems += [_without_source(method) for method in methods if METHODS[method.method].traits.source != "none"]
+        problems += [_without_source(method) for method in methods if find(method.method).traits.source != "none"]
     seeds = values.get("seeds", [0])
     if problem := _seed_problem(seeds):
         problems.append(problem)
         seeds = [0]
+    vary = values.get("vary", list(DEFAULT))
+    if found := vary_problems(vary, data):
+        problems += found
+        vary = DEFAULT
     notes = values.get("notes", [])
     if not isinstance(notes, list) or len(notes) > NOTES or not all(_is_note(note) for note in notes):
         limits = f"at most {NOTES} texts of at most {NOTE_LETTERS:,} letters"
@@ -175,6 +190,7 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
         paper=paper,
         measure=measure,
         baseline=baseline,
+        vary=tuple(one for one in VARIED if one in vary),
     )
     return Draft(made, tuple(problems), data is not None, model is not None)
 
@@ -231,7 +247,8 @@ def _protocol(values: Any, data: Data | None, problems: list[str]) -> Protocol:
         problems.append(missing if kind is None else unknown)
         return PLAIN
     protocol: Protocol = section(KINDS[kind], "protocol", values, problems) or PLAIN
-    found = protocol_problems(protocol, data) if data is not None else []
+    dataset = known_data(data) if data is not None else None
+    found = protocol.problems(dataset, data) if dataset and data else []
     problems += [f"protocol: {problem}" for problem in found]
     return PLAIN if found else protocol
 
@@ -258,9 +275,10 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
         for name in ("domains", "severity")
         if name in values
     ]
-    source = source.replace(domains=CLEAN, severity=0)
+    if (dataset := known_data(source)) is None or dataset.holds != "natural":  # of a natural set, all of it is taken
+        source = source.replace(domains=CLEAN, severity=0)
     problems += [f"source: {problem}" for problem in data_problems(source)]
-    if data is not None and (source.dataset, source.path) == (data.dataset, data.path):
+    if data is not None and _same_place(source, data):
         ends = [math.inf if part.images is None else part.first + part.images for part in (source, data)]
         if source.first < ends[1] and data.first < ends[0]:
             problems.append(
@@ -268,6 +286,16 @@ def _source(values: Any, data: Data | None, problems: list[str]) -> Data | None:
                 "other data, or separate them with 'first' and 'images' in both sections."
             )
     return source
+
+
+def _lists(value: Any, name: str) -> bool:
+    return isinstance(value, list) and name in value
+
+
+def _same_place(source: Data, data: Data) -> bool:
+    if source.folders and data.folders:
+        return not set(source.folders.values()).isdisjoint(data.folders.values())
+    return (source.dataset, source.path) == (data.dataset, data.path)
 
 
 def _without_source(method: Method) -> str:
@@ -297,11 +325,12 @@ def _method(entry: Any, problems: list[str]) -> Method | None:
     if not isinstance(entry, Mapping) or not isinstance(entry.get("method"), str):
         problems.append(f"methods: an entry is a name, or a mapping with 'method' and fields. Got {quoted(entry)}.")
         return None
-    method = entry["method"]
-    if method not in METHODS:
-        problems.append(f"methods: There is no method {quoted(method)}. {nearest(method, METHODS)}")
+    method, preset, guard = entry["method"], entry.get("preset"), entry.get("guard", False)
+    try:
+        kind = find(method)
+    except ConfigError as error:
+        problems.append(f"methods: {error}")
         return None
-    kind, preset, guard = METHODS[method], entry.get("preset"), entry.get("guard", False)
     values = {key: value for key, value in entry.items() if key not in ("method", "name", "label", "preset", "guard")}
     found = ["'label' is now called 'name'."] if "label" in entry else name_problems(entry.get("name", kind.title))
     if preset is not None and not isinstance(preset, str):

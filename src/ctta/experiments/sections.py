@@ -11,9 +11,9 @@ from ctta.base import plain_yaml
 from ctta.base.errors import ConfigError, nearest
 from ctta.base.limits import VALUE_LETTERS
 from ctta.base.text import one_line, quoted, shorten
-from ctta.methods import METHODS
+from ctta.methods import METHODS, known
 
-WITHOUT_FIELDS = ("methods", "seeds", "name", "notes", "paper", "baseline", "average_over")
+WITHOUT_FIELDS = ("methods", "seeds", "vary", "name", "notes", "paper", "baseline", "average_over")
 
 
 def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def put(values: dict[str, Any], key: str, value: Any) -> dict[str, Any]:
 
 
 def default_methods(values: Mapping[str, Any]) -> list[str]:
-    """List the methods of an experiment that names none: all, or without source data those that need none."""
+    """List the methods of an experiment that names none: all of ctta's, or without source data those that need none."""
     return [name for name, kind in METHODS.items() if "source" in values or kind.traits.source == "none"]
 
 
@@ -64,13 +64,13 @@ def without_effect(key: str, points: Sequence[Mapping[str, Any]]) -> str:
     if section != "method":
         return ""
     listed = [point.get("methods") for point in points]
-    used = {_method_name(entry) for entries in listed if isinstance(entries, list) for entry in entries}
-    kinds = [kind for method, kind in METHODS.items() if method in used]
-    known = [field for kind in kinds for field in fields(kind.config_type)]
-    names = dict.fromkeys(("preset", *(field.name for field in known)))
+    used = dict.fromkeys(_method_name(entry) for entries in listed if isinstance(entries, list) for entry in entries)
+    kinds = [kind for method in used if (kind := known(method))]
+    settings = [field for kind in kinds for field in fields(kind.config_type)]
+    names = dict.fromkeys(("preset", *(field.name for field in settings)))
     if not kinds or name in names:  # without a method that exists, `experiment.draft` reports that
         return ""
-    now = {field.metadata["was"]: field.name for field in known if field.metadata["was"]}
+    now = {field.metadata["was"]: field.name for field in settings if field.metadata["was"]}
     hint = f"It is now called {quoted(now[name])}." if name in now else nearest(name, names)
     return f"no method here has a field {quoted(name)}. {hint}"
 
@@ -80,7 +80,7 @@ def _method_name(entry: Any) -> str:
 
 
 def _with_field(entry: Any, name: str, value: Any) -> Any:
-    kind = METHODS.get(_method_name(entry))
+    kind = known(_method_name(entry))
     if kind is None or name not in ("preset", *kind.config_type.fields()):
         return entry
     return {**({"method": entry} if isinstance(entry, str) else entry), name: value}

@@ -20,7 +20,7 @@ from ctta.base.errors import InputError
 from ctta.core.device import upload, where
 from ctta.data.corruptions import PAPER
 from ctta.data.dataset import CLEAN, Data
-from ctta.data.datasets import DATASETS
+from ctta.data.datasets import find
 from ctta.data.stream import Stream, to_tensor
 from ctta.experiments.clean_probe import count_wrong, evenly_spaced
 from ctta.experiments.source_model import Model
@@ -61,7 +61,7 @@ class Expected:
 
 def measure(data: Data, stream: Stream, model: nn.Module) -> SourceError | None:
     """Measure the source error on samples spread evenly over clean data or over the domains; None without labels."""
-    dataset = DATASETS[data.dataset]
+    dataset = find(data)
     domains, clean = stream.domains, False
     if dataset.holds == "clean":
         with suppress(InputError):  # a stored data set may lack its clean samples
@@ -86,7 +86,7 @@ def expected(model: Model, data: Data, stream: Stream, pixels: int) -> Expected 
     known, name = known_weights(model), "small_resnet" if model.name == "embedded" else model.name
     if known is None or name is None:
         return None
-    dataset, entry = DATASETS[data.dataset], MODELS[name]
+    dataset, entry = find(data), MODELS[name]
     if dataset.holds == "clean":
         fitting = pixels == entry.input_size and len(stream.classes) in (0, entry.num_classes)
         return Expected(known.error, f"{known.name} on its test set") if fitting and known.error is not None else None

@@ -1,14 +1,20 @@
-"""One file per method. To add a method: write the file and add its line here, in the order of `ctta list methods`."""
+"""One file per method. To add a method: write the file and add its line here, in the order of `ctta list methods`.
+
+Methods of one's own need no line: they are named by their place, or registered by an installed package (see `find`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
+from inspect import isabstract
 from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
-from ctta.base.errors import ConfigError, nearest
+from ctta.base import own_code
+from ctta.base.errors import ConfigError
 from ctta.base.text import quoted
 from ctta.core.adapter import Adapter
 
@@ -34,9 +40,28 @@ from ctta.methods.adacontrast import AdaContrast as AdaContrast
 _CLASSES = [kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, Adapter)]
 METHODS: Mapping[str, type[Adapter]] = MappingProxyType({kind.name: kind for kind in _CLASSES if kind is not Adapter})
 
+GROUP = "ctta.methods"  # of the entry points by which installed packages add methods
+
+
+def find(method: str) -> type[Adapter]:
+    """The class of a method: one of METHODS, one that an installed package adds, or code of one's own, which is run."""
+    if method in METHODS:
+        return METHODS[method]
+    place = own_code.place(method, "method", GROUP, METHODS)
+    with own_code.usable("method", method, "a class derived from ctta.Adapter that defines adapt(x)"):
+        kind = own_code.load(place)
+        if not (isinstance(kind, type) and issubclass(kind, Adapter)) or isabstract(kind):
+            raise TypeError(f"it is {quoted(kind)}")
+    return kind
+
+
+def known(method: str) -> type[Adapter] | None:
+    """The class of a method; None if it cannot be found, for whoever leaves it to others to report that."""
+    with suppress(ConfigError):
+        return find(method)
+    return None
+
 
 def create(method: str, model: nn.Module, **arguments: Any) -> Adapter:
     """Make an adapter by name. `arguments` are those of `Adapter`, or single fields of the method's configuration."""
-    if method not in METHODS:
-        raise ConfigError(f"There is no method {quoted(method)}. {nearest(method, METHODS)}")
-    return METHODS[method](model, **arguments)
+    return find(method)(model, **arguments)

@@ -18,7 +18,7 @@ iterations is not read on the host: all run, and those after convergence change 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -27,7 +27,7 @@ from torch import Tensor
 from ctta.base.config import setting
 from ctta.base.limits import ITERATIONS
 from ctta.core.adapter import Adapter, Step
-from ctta.core.settings import PAPER, Features, Presets, Traits
+from ctta.core.settings import Features, Traits
 
 FLOOR = 1e-10  # added to probabilities before their logarithm
 
@@ -50,7 +50,6 @@ class LAME(Adapter):
     traits = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     config_type = LAMEConfig
     config: LAMEConfig
-    variants: ClassVar[Presets] = {PAPER: {}}
 
     def build(self) -> None:
         self.find_head()

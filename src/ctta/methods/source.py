@@ -6,13 +6,12 @@ The baseline every method has to beat: eval mode, the source's own statistics, n
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from torch import Tensor
 
 from ctta.base.config import Config
 from ctta.core.adapter import Adapter, Step
-from ctta.core.settings import PAPER, Presets, Traits
+from ctta.core.settings import Traits
 
 
 @dataclass(frozen=True)
@@ -28,7 +27,6 @@ class Source(Adapter):
     traits = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     config_type = SourceConfig
     config: SourceConfig
-    variants: ClassVar[Presets] = {PAPER: {}}
 
     def adapt(self, x: Tensor) -> Step:
         return Step(self.run(self.source_model, x))

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from ctta.base.errors import InputError, ModelError
 from ctta.base.fileio import optional_import
 from ctta.models.entry import ModelEntry
+from ctta.models.preprocessing import of_processor
 
 
 class Logits(nn.Module):
@@ -27,7 +28,8 @@ class Logits(nn.Module):
         self.model = model
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.model(x).logits
+        answer = self.model(x)
+        logits: Tensor = getattr(answer, "logits", answer)
         return logits
 
 
@@ -38,19 +40,16 @@ def entry(name: str) -> ModelEntry:
     path = _local(
         name, optional_import("transformers.utils", "huggingface", "This model").cached_file, "preprocessor_config.json"
     )
-    images = json.loads(Path(path).read_text())
-    normalized = images.get("do_normalize", True)
-    if normalized and not {"image_mean", "image_std"} <= images.keys():
-        raise InputError(f"{path} gives no image_mean and image_std. Write them into it.")
-    size = images.get("crop_size") or images.get("size", getattr(config, "image_size", 224))
-    if isinstance(size, Mapping):
-        size = size.get("height") or size["shortest_edge"]
+    try:
+        images = of_processor(json.loads(Path(path).read_text()))
+    except ValueError as error:
+        raise InputError(f"{path} cannot be used: {error}. Write them into it.") from error
     return ModelEntry(
         builder=partial(_build, transformers, config),
         num_classes=config.num_labels,
-        mean=tuple(images["image_mean"]) if normalized else (0.0, 0.0, 0.0),
-        std=tuple(images["image_std"]) if normalized else (1.0, 1.0, 1.0),
-        input_size=size,
+        mean=images.mean,
+        std=images.std,
+        input_size=images.size or int(getattr(config, "image_size", 224)),
         note=f"transformers {transformers.__version__}",
         source=f"weights='pretrained' loads those of {name}.",
         pretrained=partial(_cached, transformers, name),

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import importlib.util
-import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib.resources import as_file, files
 from pathlib import Path
-from types import ModuleType
 
 import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
 import ctta.models  # for the table, which is read when a function is called
+from ctta.base import own_code
 from ctta.base.errors import ConfigError, ModelError, nearest
-from ctta.base.fileio import home
-from ctta.base.text import failure, quoted
+from ctta.base.text import quoted
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
+from ctta.models.huggingface_models import Logits
+from ctta.models.preprocessing import of_processor, of_timm
 from ctta.models.small_pointnet import SmallPointNet
 from ctta.models.small_resnet import SmallResNet
 from ctta.models.weights import read_state, rename, sha256, short, take_normalization, trained_classes
@@ -110,40 +109,24 @@ def from_factory(
 ) -> nn.Module:
     """Build any model, in eval mode, by `package.module:function` or `file.py:function`, a function that returns it.
 
-    The function is run: it can do whatever a script can. Without `weights` and `mean` the model must be ready to use,
-    for images in [0, 1].
+    The function is run: it can do whatever a script can. A model of timm, and a pair of a model and a Hugging Face
+    image processor, say themselves how images are normalised; another, without `weights` and `mean`, must be ready to
+    use, for images in [0, 1].
     """
-    module_name, _, function_name = spec.rpartition(":")
-    try:
-        model = getattr(_module(module_name), function_name)()
+    with own_code.usable("factory", spec, "a function that takes no arguments and returns the model"):
+        made = own_code.load(spec)()
+        pair = isinstance(made, tuple) and len(made) == 2
+        model, known = (Logits(made[0]), of_processor(made[1])) if pair else (made, None)
         if not isinstance(model, nn.Module):
             raise TypeError(f"it returned {type(model).__name__} instead of a torch.nn.Module")
+        known = known or of_timm(model)
         model.eval()
-    except (Exception, SystemExit) as error:  # it is the user's own code
-        raise ConfigError(
-            f"The factory {quoted(spec)} cannot be used ({failure(error)}). Write package.module:function or "
-            "file.py:function, where the function takes no arguments and returns the model, and check that Python "
-            "finds the package."
-        ) from error
-    saved = _fill(model, read_state(weights), spec, weights) if weights is not None else None
-    return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
-
-
-def _module(name: str) -> ModuleType:
-    """Import a module by its name, or by its file."""
-    if not name.endswith(".py"):
-        return importlib.import_module(name)
-    found = importlib.util.spec_from_file_location(f"ctta_factory_{Path(name).stem}", home(name))
-    if found is None or found.loader is None:
-        raise ImportError(f"{name} is no Python file")
-    module = importlib.util.module_from_spec(found)
-    sys.modules[found.name] = module  # dataclasses look their module up
-    try:
-        found.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[found.name]
-        raise
-    return module
+    bare = model.model if isinstance(model, Logits) else model
+    saved = _fill(bare, read_state(weights), spec, weights) if weights is not None else None
+    if known is None:
+        return _normalized(model, mean, std, saved or ((0.0,), (1.0,)))
+    mean, std = (mean, std) if mean and std else saved or (known.mean, known.std)
+    return Normalized(model, mean, std, known.size).eval()
 
 
 def _trained_classes(path: str | Path, state: Mapping[str, Tensor]) -> int | None:

@@ -27,6 +27,7 @@ class ExperimentHead(TypedDict, total=False):
     methods: Sequence[Any] | None
     paper: str | None
     baseline: str | None
+    vary: Sequence[str] | None  # what a seed moves
 
 
 class _Domains(TypedDict):

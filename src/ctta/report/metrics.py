@@ -16,8 +16,8 @@ Several seeds become mean and standard deviation, never the best of them. Method
 stream, seed by seed, the error minus the baseline's. That difference has two Student's intervals at 95 %, each given
 only if there are data to compute it from:
 
-    over seeds    how far the method's own randomness moves the result on these data, from the differences of the seeds.
-                  It needs two seeds that differ.
+    over seeds    how far what seeds vary moves the result (the method's own draws, or also the order and the choice of
+                  samples), from the differences of the seeds. It needs two seeds that differ.
     over batches  how far other samples of the same domains would move it, with the weights as they developed; another
                   seed or order may move it more. Batches with the same place in their segments form a group, all seeds
                   together, because a data set mostly shows the same samples in the same order under each corruption.

@@ -32,16 +32,16 @@ from ctta.base.text import csv_cell, quoted
 from ctta.core.device import AUTO, deterministic
 from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Event, Guard
-from ctta.core.networks import Normalized
 from ctta.core.settings import default_variant
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
 from ctta.experiments import experiment as experiments
 from ctta.experiments.build import make_adapter
-from ctta.methods import METHODS
+from ctta.methods import METHODS, known
 from ctta.models import EMBEDDED_NETWORKS, find
 from ctta.models.load import PROVIDERS
+from ctta.models.preprocessing import is_normalized, known_size
 from ctta.models.weights import trained_names
 from ctta.records.run_folder import Cell, Run, RunFolder
 from ctta.running.environment import environment
@@ -308,13 +308,15 @@ def plan_adaptation(
     made, asked_size = _checked(about, method, batch, size), size  # an experiment whose data are yet to come
     if size is None and not own:
         size = find(EMBEDDED_NETWORKS.get(model, model)).input_size
+    loaded = made.model.load()
+    size = size or (known_size(loaded) if own else None)
     stream = open_unlabelled(Path(path), batch, size)
     if asked_size is not None and len(stream.samples.shape) == 2:
         raise ConfigError(f"{path} holds point clouds, which have no size in pixels. Remove --size.")
     (cell,) = made.cells((batch, *stream.samples.shape))
     execution = Execution(device=made.execution.device)
-    adapter = make_adapter(cell, made.model.load(), execution, detects=detect)
-    if own and mean is None and not any(isinstance(part, Normalized) for part in adapter.source_model.modules()):
+    adapter = make_adapter(cell, loaded, execution, detects=detect)
+    if own and mean is None and not is_normalized(loaded):
         log.warning(
             "No normalisation is known: %s gets pixels in [0, 1]. If it was trained on normalised images, give --mean "
             "and --std.",
@@ -344,15 +346,15 @@ def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | 
 
 def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:
     """The preset that a method made without one has; for a benchmark it is the published one."""
-    own = method in METHODS and "statistics" not in (changes or {})
-    return default_variant(METHODS[method].variants) if own else None
+    kind = known(method)
+    return default_variant(kind.variants) if kind and "statistics" not in (changes or {}) else None
 
 
 def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None) -> experiments.Experiment:
     given = {"batch": batch, "size": size or 1}
     problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
-    if method in METHODS and METHODS[method].traits.source != "none":
-        free = [name for name, kind in METHODS.items() if kind.traits.source == "none"]
+    if (kind := known(method)) and kind.traits.source != "none":
+        free = [name for name, other in METHODS.items() if other.traits.source == "none"]
         problems.append(
             f"{quoted(method)} needs labelled source data, which are not given. Choose from: {', '.join(free)}."
         )

@@ -22,6 +22,7 @@ from ctta.base.lock import locked
 from ctta.core.device import where
 from ctta.core.guard import Adapting
 from ctta.experiments.build import make_adapter, source_batches
+from ctta.experiments.seeds import METHOD
 from ctta.records.run_folder import Cell, Done, Record, RunFolder, WrittenRecords, parse_records, problems_of
 from ctta.running import checkpoint
 from ctta.running.gallery import Gallery
@@ -55,7 +56,7 @@ def run_method(run: ClaimedRun, cell: Cell, *, checkpoint_seconds: float = 30.0)
 
 
 def _go_on(run: ClaimedRun, cell: Cell, checkpoint_seconds: float) -> Iterator[Record]:
-    experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream
+    experiment, folder, stream = run.opened.experiment, run.folder, run.opened.stream_of(cell)
     memory, boundaries = PeakMemory(where(run.opened.model)), experiment.data.boundaries
     adapter, gallery, known, start = _resumed(run, cell)
     clean = experiment.measure.open(experiment.data, stream)
@@ -78,7 +79,7 @@ def _alone(folder: RunFolder, cell: Cell) -> AbstractContextManager[None]:
 
 def _repair(run: ClaimedRun, cell: Cell) -> None:
     folder, mark, path = run.folder, run.folder.done_path(cell.cell), run.folder.records_path(cell.cell)
-    written, batches = folder.written(cell.cell), len(run.opened.stream)
+    written, batches = folder.written(cell.cell), run.opened.batches(cell)
     sound = next((i for i, record in enumerate(written.records) if record.step != i), len(written.records))
     if mark.exists():
         written = written.first(0, run.misfit(cell))
@@ -119,7 +120,8 @@ def _resumed(run: ClaimedRun, cell: Cell) -> tuple[Adapting, Gallery, WrittenRec
 
     def new() -> Adapting:
         detects = experiment.data.boundaries == "detected"
-        return make_adapter(cell, run.opened.model, experiment.execution, detects=detects)
+        seeded = METHOD in experiment.vary
+        return make_adapter(cell, run.opened.model, experiment.execution, detects=detects, seeded=seeded)
 
     adapter = new()
     try:
@@ -131,7 +133,7 @@ def _resumed(run: ClaimedRun, cell: Cell) -> tuple[Adapting, Gallery, WrittenRec
                 _cut(folder.records_path(cell.cell), known)
                 raise StateError(f"{folder.records_path(cell.cell)} is damaged: {path} was saved with other records.")
             adapter.load_state_dict(saved.state)
-            position, samples = run.opened.stream.position(saved.step), folder.samples(cell.cell)
+            position, samples = run.opened.stream_of(cell).position(saved.step), folder.samples(cell.cell)
             if samples is None and position > 0:
                 raise StateError(f"{folder.samples_path(cell.cell)} is missing.")
             return adapter, Gallery.before(samples, position), known, saved.step

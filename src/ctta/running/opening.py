@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import StateError
+from ctta.base.own_code import source_hash
 from ctta.base.text import quoted
 from ctta.core.device import synchronize, upload, where
-from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.datasets import find as find_data
+from ctta.data.datasets import open_stream
 from ctta.data.protocols import PLAIN
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import Experiment
+from ctta.experiments.seeds import DEFAULT
 from ctta.experiments.source_check import SourceError, beyond, expected, measure, scorable
+from ctta.methods import METHODS, find
 from ctta.methods.source import Source
 from ctta.models import weights_hash
 from ctta.records.run_folder import Cell, Run, RunFolder, problems_of
@@ -34,6 +38,23 @@ class OpenExperiment:
     model: nn.Module
     x: Tensor  # the first batch
     classes: int  # of the model
+    _streams: dict[int, Stream] = field(default_factory=dict)  # the last that was opened for a seed
+    _batches: dict[int, int] = field(default_factory=dict)  # by seed
+
+    def stream_of(self, cell: Cell) -> Stream:
+        """The stream of a method run: a seed may decide on its order and its samples."""
+        if self.experiment.vary == DEFAULT:
+            return self.stream
+        if cell.seed not in self._streams:
+            self._streams.clear()
+            self._streams[cell.seed] = self.experiment.stream(cell.seed)
+        return self._streams[cell.seed]
+
+    def batches(self, cell: Cell) -> int:
+        """The number of batches of a method run."""
+        if cell.seed not in self._batches:
+            self._batches[cell.seed] = len(self.stream_of(cell))
+        return self._batches[cell.seed]
 
     def warm_up(self) -> None:
         """Load libraries and start threads before the first batch is timed."""
@@ -43,9 +64,11 @@ class OpenExperiment:
         synchronize(device)
 
     def files(self) -> dict[str, str]:
-        """What the files hold that decide the numbers, as hashes: of the data, the weights and the source data."""
+        """What the files hold that decide the numbers, as hashes: data, weights, source data, own methods."""
         data, source = self.experiment.data, self.experiment.source
         held = {"data": self.stream.fingerprint or str(data.path), "weights": weights_hash(self.model)}
+        own = [method.method for method in self.experiment.methods if method.method not in METHODS]
+        held |= {f"method {name}": source_hash(find(name)) for name in own}
         return held if source is None else held | {"source": open_stream(source).fingerprint or str(source.path)}
 
     def problems(self, head: Run) -> tuple[str, ...]:
@@ -78,7 +101,7 @@ class ClaimedRun:
             done = self.folder.complete(cell.cell)
         except StateError as error:
             return str(error)
-        if done is not None and done.batches != (batches := len(self.opened.stream)):
+        if done is not None and done.batches != (batches := self.opened.batches(cell)):
             path = self.folder.records_path(cell.cell)
             return f"{path} has {done.batches} records, and the stream has {batches} batches."
         return ""
@@ -86,7 +109,7 @@ class ClaimedRun:
 
 def open_experiment(experiment: Experiment) -> OpenExperiment:
     """Open stream and model, and see that they fit each other."""
-    stream = open_stream(experiment.data, experiment.protocol)
+    stream = experiment.stream(experiment.seeds[0])
     model = experiment.model.load().to(experiment.execution.device)
     x = next(iter(stream)).x
     classes = Source(model)(upload(x[:TRIED], where(model))).shape[-1]
@@ -124,7 +147,7 @@ def _new(
     opened: OpenExperiment, files: dict[str, str], cells: tuple[Cell, ...], command: str, threads: int | None
 ) -> Run:
     experiment, stream = opened.experiment, opened.stream
-    data, dataset = experiment.data, DATASETS[experiment.data.dataset]
+    data, dataset = experiment.data, find_data(experiment.data)
     source = measure(data, stream if experiment.protocol == PLAIN else open_stream(data), opened.model)
     sizes = {len(domain) for domain in stream.domains}
     about = {

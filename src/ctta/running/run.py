@@ -79,10 +79,10 @@ def _run(runs: list[tuple[Experiment, RunFolder]], engine: Engine, command: str)
         except CttaError as error:
             errors.append(error)
             continue
-        size = len(claimed.opened.stream)
-        jobs += [Job(experiment, folder.path.resolve(), cell, size) for cell in left]
-        batches = status.batches + size * len(claimed.cells)
-        done = status.done + size * (len(claimed.cells) - len(left))
+        sizes = {cell.cell: claimed.opened.batches(cell) for cell in claimed.cells}
+        jobs += [Job(experiment, folder.path.resolve(), cell, sizes[cell.cell]) for cell in left]
+        batches = status.batches + sum(sizes.values())
+        done = status.done + sum(sizes.values()) - sum(sizes[cell.cell] for cell in left)
         status = replace(status, opened=status.opened + 1, jobs=len(jobs), batches=batches, done=done)
         yield status
     if len(errors) == 1:

@@ -115,6 +115,14 @@ def check_predictions(case: Case) -> None:
     assert adapter.batches == 6, f"{adapter.batches} batches were counted instead of 6"
 
 
+def check_traits(case: Case) -> None:
+    """The traits say truly whether it learns, and whether it needs source data."""
+    learns, words = case.learns, case.method.traits.learns
+    assert learns == (words != "nothing"), (
+        f"traits.learns is {words!r}, and it has {'an' if learns else 'no'} optimiser"
+    )
+
+
 def check_leaves_the_caller_alone(case: Case) -> None:
     """The model, the input, the global generator, the grad mode, threads and default dtype stay as they were."""
     model = case.model()

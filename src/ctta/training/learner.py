@@ -38,7 +38,7 @@ from ctta.core import optim
 from ctta.core.device import deterministic, pinned, resolve, upload
 from ctta.core.networks import Normalized, class_count
 from ctta.core.teacher import calibrate_gate
-from ctta.data.datasets import DATASETS, open_stream
+from ctta.data.datasets import find, open_stream
 from ctta.data.stream import Rows, to_tensor
 from ctta.training.augment import augment, draw_points
 from ctta.training.recipe import Recipe, TrainingSettings
@@ -209,7 +209,7 @@ class Learner:
             "model": settings.model.factory or settings.model.name,
             "num_classes": self.classes,
             "classes": json.dumps(self.names if len(self.names) == self.classes else []),
-            "data": DATASETS[settings.data.dataset].title,
+            "data": find(settings.data).title,
             "samples": len(self.rows),
             "recipe": json.dumps(self.recipe.asdict()),
             "train_error": f"{last['error']:.2f}",

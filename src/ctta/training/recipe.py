@@ -24,7 +24,7 @@ from ctta.base.text import quoted
 from ctta.core.device import AUTO
 from ctta.core.execution import Execution
 from ctta.data.dataset import Data
-from ctta.data.datasets import DATASETS
+from ctta.data.datasets import known
 from ctta.data.datasets import problems as data_problems
 from ctta.experiments.source_model import FACTORY, Model
 from ctta.models import EMBEDDED_NETWORKS, find, from_factory
@@ -128,8 +128,8 @@ def make(values: Mapping[str, Any]) -> TrainingSettings:
     tested = values.get("test") is not None
     test = _data("test", values["test"], problems) if tested else None
     problems += [f"model: {problem}" for problem in network.source().problems()] if network else []
-    if network and data and data.dataset in DATASETS:
-        misfit = network.source().misfit(DATASETS[data.dataset].samples)
+    if network and data and (dataset := known(data)):
+        misfit = network.source().misfit(dataset.samples)
         problems += [f"model: {misfit}"] if misfit else []
     if recipe:
         problems += [f"train: {problem}" for problem in recipe.problems(tested=tested)]

@@ -97,3 +97,25 @@ def test_many_missing_pictures_are_a_short_message(tmp_path):
     text = refusal(tmp_path, "imagenet_c", list=str(tmp_path / "ids.txt"))
     assert "... and 490 more" in text
     assert len(text) < 2000
+
+
+def test_imagenet_3dcc_has_names_of_its_own(tmp_path):
+    write_imagenet_c(tmp_path, ("near_focus", "h265_crf"), severities=(2,))
+    stream = opened(tmp_path, "imagenet_3dcc", domains=("h265_crf", "near_focus"), severity=2)
+    assert [(domain.name, len(domain)) for domain in stream.domains] == [("h265_crf", 12), ("near_focus", 12)]
+    assert len(DATASETS["imagenet_3dcc"].domains["paper"]) == 12
+    text = refusal(tmp_path, "imagenet_3dcc", domains="paper", severity=2)
+    assert "is not a complete ImageNet-3DCC. Missing: far_focus/2, fog_3d/2" in text
+    assert "Found: h265_crf/2, near_focus/2. The public set is at datasets.epfl.ch" in text
+
+
+def test_imagenet_c_bar_by_severity_or_by_strength(tmp_path):
+    write_classes(tmp_path / "sparkles" / "2", offset=1)
+    write_classes(tmp_path / "plasma_noise-7.0", offset=2)
+    stream = opened(tmp_path, "imagenet_c_bar", domains=("sparkles", "plasma_noise"), severity=2, preprocessing="none")
+    names = picture_names(stream)
+    for position, place in enumerate(("sparkles/2", "plasma_noise-7.0")):
+        stored = np.asarray(Image.open(tmp_path / place / names[3]))
+        assert np.array_equal(stream.domains[position].read(np.array([3]))[0], stored)
+    assert "Missing: plasma_noise/3" in refusal(tmp_path, "imagenet_c_bar", domains=("plasma_noise",), severity=3)
+    assert len(DATASETS["imagenet_c_bar"].domains["paper"]) == 10

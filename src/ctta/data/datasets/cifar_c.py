@@ -1,4 +1,4 @@
-"""CIFAR-10-C and CIFAR-100-C in their public format, which `ctta corrupt` also writes.
+"""CIFAR-10-C and CIFAR-100-C in their public format, which `ctta corrupt` also writes; their C-bar sets are like them.
 
     <corruption>.npy   uint8 (5 N, 32, 32, 3), severities stacked in order, N images each
     labels.npy         (5 N,) or (N,)
@@ -9,6 +9,7 @@ Files are memory-mapped.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -26,9 +27,15 @@ from ctta.data.stream import Domain, Labels, Stream
 SIZE = 32
 MANY = 1000  # labels; of CIFAR-100, so many are not all below 10
 PUBLIC = {10: "zenodo.org/records/2535967", 100: "zenodo.org/records/3555552"}
+NAMES_BAR = (
+    *("blue_noise_sample", "brownish_noise", "checkerboard_cutout", "inverse_sparkles", "pinch_and_twirl", "ripple"),
+    *("circular_motion_blur", "lines", "sparkles", "transverse_chromatic_abberation"),
+)
 
 
-def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, int]]) -> Stream:
+def cifar_c_stream(
+    num_classes: int, data: Data, domains: Sequence[tuple[str, int]], title: str = "C", public: str = ""
+) -> Stream:
     """Return a stream over (corruption, severity) pairs of a CIFAR-C folder."""
     folder = data.folder
     names = list(dict.fromkeys(f"{name}.npy" for name, _ in domains))
@@ -44,10 +51,10 @@ def cifar_c_stream(num_classes: int, data: Data, domains: Sequence[tuple[str, in
         raise InputError(
             "\n".join(
                 [
-                    f"{folder} cannot be used as CIFAR-{num_classes}-C.",
+                    f"{folder} cannot be used as CIFAR-{num_classes}-{title}.",
                     *problems,
-                    f"{found_arrays(folder)} The public set is {PUBLIC[num_classes]}: unpack the "
-                    "archive and give the folder with the .npy files.",
+                    f"{found_arrays(folder)} The public set is {public or PUBLIC[num_classes]}: give the folder with "
+                    "the .npy files.",
                 ]
             )
         )
@@ -99,3 +106,7 @@ def _domain(name: str, severity: int, stored: Images, labels: Labels, data: Data
 FOLDER = "the folder with the .npy files, one per corruption, and labels.npy."
 CIFAR10_C = DataSet("CIFAR-10-C", FOLDER, partial(cifar_c_stream, 10), holds="corrupted", num_classes=10)
 CIFAR100_C = DataSet("CIFAR-100-C", FOLDER, partial(cifar_c_stream, 100), holds="corrupted", num_classes=100)
+DOMAINS_BAR = dict.fromkeys(("paper", "all"), NAMES_BAR)
+BAR = partial(cifar_c_stream, title="C-bar", public="made by github.com/facebookresearch/augmentation-corruption")
+CIFAR10_C_BAR = replace(CIFAR10_C, title="CIFAR-10-C-bar", open=partial(BAR, 10), domains=DOMAINS_BAR)
+CIFAR100_C_BAR = replace(CIFAR100_C, title="CIFAR-100-C-bar", open=partial(BAR, 100), domains=DOMAINS_BAR)

@@ -11,7 +11,7 @@ domains come again, all segments of a domain. A recurring stream also has the er
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ctta.records.run_folder import Run
@@ -43,6 +43,11 @@ SHORT_NAMES: Mapping[str, str] = {
     "rotation": "rotat",
 }
 MOST = 20  # columns; a longer stream has one column per domain
+VARIED = {
+    "method": "the method's own draws",
+    "order": "the order of the samples",
+    "samples": "which samples are used",
+}
 DAGGER = "†"  # marks methods that use source data
 
 
@@ -91,6 +96,7 @@ class MethodErrors(Outcome):
     status: str  # empty if all seeds are complete
     problems: tuple[str, ...]  # why the numbers are not valid; empty if they are
     traits: Mapping[str, Any]  # what the method needs and costs; empty if it is not known
+    fixed: bool = False  # whether no seed changes anything; there is no standard deviation then
 
     @property
     def dagger(self) -> str:
@@ -116,6 +122,7 @@ class ErrorTable:
     rows: tuple[MethodErrors, ...]
     best: tuple[frozenset[str], ...]  # labels with the lowest error, one set per column and one for the mean
     labelled: bool  # whether the stream's labels are known; without them there are no errors
+    vary: tuple[str, ...] = ("method",)  # what seeds move
 
     @property
     def by_segment(self) -> bool:
@@ -130,6 +137,11 @@ class ErrorTable:
     @property
     def several_seeds(self) -> bool:
         return any(len(row.seeds) > 1 for row in self.rows)
+
+    @property
+    def varied(self) -> str:
+        """What seeds move, in words."""
+        return " and ".join(VARIED.get(one, one) for one in self.vary)
 
     def row_of(self, method: str) -> MethodErrors | None:
         """The first row of a method."""
@@ -146,6 +158,8 @@ class ErrorTable:
             f"{self.images or 0:,} {self.unit}.": self.images is not None,
             f"Batch {self.batch}.": self.batch is not None,
             "Several seeds: mean ± standard deviation.": self.several_seeds,
+            f"Seeds vary {self.varied}.": self.several_seeds,
+            "No ±: the same for every seed.": any(row.fixed for row in self.rows),
             f"{DAGGER} Uses source data.": any(row.dagger for row in self.rows),
         }
         return " ".join(words for words, holds in sentences.items() if holds)
@@ -180,6 +194,7 @@ def build(results: Results) -> ErrorTable:
             lowest({row.label: (*row.errors, row.mean)[column] for row in valid}) for column in range(len(columns) + 1)
         ),
         labelled=any(known) or not known,
+        vary=tuple(run.experiment.get("vary") or ("method",)),
     )
 
 
@@ -230,9 +245,12 @@ def _spelled(protocol: Mapping[str, Any]) -> str:
 
 def _row(runs: Sequence[MethodRun], columns: Parts, rounds: Parts, segments: int, images: int | None) -> MethodErrors:
     counts = [metrics.segment_counts(one.records, one.done, images) for one in runs]
+    outcomes = {tuple(sorted(found.items())) for found in counts}
+    fixed = len(outcomes) == 1 < len(runs) and all(one.done for one in runs)
 
     def over(positions: Sequence[int]) -> Value | None:
-        return over_seeds(error for found in counts if (error := metrics.error(found, positions)) is not None)
+        value = over_seeds(error for found in counts if (error := metrics.error(found, positions)) is not None)
+        return replace(value, sd=None) if value and fixed else value
 
     return MethodErrors(
         label=runs[0].cell.label,
@@ -245,6 +263,7 @@ def _row(runs: Sequence[MethodRun], columns: Parts, rounds: Parts, segments: int
         status=_status(runs, segments, images),
         problems=_problems(runs),
         traits=runs[0].cell.traits,
+        fixed=fixed,
     )
 
 

@@ -60,6 +60,7 @@ class MetricsTable:
     protocol: str
     segments: tuple[str, ...]
     rows: tuple[MethodMetrics, ...]
+    varied: str  # what seeds move, in words
 
     def notes(self) -> list[str]:
         """One sentence each: what the columns mean."""
@@ -67,7 +68,7 @@ class MetricsTable:
         level = f"within {metrics.TOLERANCE:g} point of its final level, apart from sampling noise"
         sentences = {
             f"vs {self.baseline}: difference in percentage points, paired; negative is better.": found,
-            "95 % over seeds: the method's own randomness, on these samples.": any(one.over_seeds for one in found),
+            f"95 % over seeds: {self.varied}.": any(one.over_seeds for one in found),
             "95 % over batches: other samples of the same domains.": any(one.over_batches for one in found),
             f"Ends worse: runs whose error over {self.ending} is above Source's.": any(
                 row.compared for row in self.rows
@@ -118,6 +119,7 @@ def build(results: Results, table: ErrorTable) -> MetricsTable:
             )
             for row in table.rows
         ),
+        table.varied,
     )
 
 

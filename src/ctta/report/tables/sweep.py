@@ -45,7 +45,7 @@ class SweepErrors:
             over = ", ".join(self.head.over)
             parts.append(f"Mean ± standard deviation over {over}; a point counts with its mean over seeds.")
         elif any(line.count > 1 for line in self.lines):
-            parts.append("Several seeds: mean ± standard deviation.")
+            parts.append("Several seeds: mean ± standard deviation; no ±: the same for every seed.")
         long = [key for key, values in self.head.axes.items() if any(len(text(value)) > SHORT for value in values)]
         if long:
             parts.append(f"Long values of {', '.join(long)} are shown by their number; sweep.json has them.")

@@ -1,0 +1,5 @@
+"""`python -m ctta`: the command line."""
+
+from ctta.cli import main
+
+main()
