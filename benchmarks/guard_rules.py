@@ -32,21 +32,21 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from benchmarks.harm import ORDERS, Domain
+from benchmarks.harm import protocol
 from ctta import TENT, Guard
 from ctta.core import health
 from ctta.core.losses import entropy, masked_mean
 from ctta.data.corruptions.constants import EXTRA, PAPER
-from ctta.data.datasets import open_stream
+from ctta.data.dataset import Data
+from ctta.data.stream import Stream
 from ctta.experiments import experiment as experiments
 from ctta.experiments.sections import read_yaml
+from ctta.experiments.seeds import SAMPLES, seeded_stream
 
 RATE = 1e-3  # published
 IMAGES, DOMAINS, BATCH = 128, 4, 32  # per domain and per stream
-POOL = 256  # images per domain, from which a stream draws
 SLACK, HARM = 0.05, 10.0
 PASSES, DROPOUT = 10, 0.4  # AETTA's, for ten classes
-Pool = dict[str, Domain]  # all images of each domain
 STAGES = ("layer1", "layer2", "layer3", "linear", "blocks.0", "blocks.1", "blocks.2", "fc")
 
 
@@ -224,19 +224,14 @@ class Watched(TENT):
             self.generator = None
 
 
-def stream(pool: Pool, case: Case) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """The batches of a case: some of the domains of the pool, some images of each, by the seed."""
-    generator = torch.Generator().manual_seed(case.seed)
-    names = [list(pool)[i] for i in torch.randperm(len(pool), generator=generator)[:DOMAINS].tolist()]
-    domains = []
-    for name in names:
-        x, y = pool[name]
-        rows = torch.randperm(len(y), generator=generator)[:IMAGES]
-        domains.append((x[rows], y[rows]))
-    return ORDERS[case.order](domains, BATCH, case.seed)
+def stream(data: Data, case: Case) -> Stream:
+    """The batches of a case: some of the domains and some images of each, by the seed."""
+    drawn = torch.randperm(len(data.domains), generator=torch.Generator().manual_seed(case.seed))[:DOMAINS].tolist()
+    some = data.replace(domains=tuple(data.domains[place] for place in drawn))
+    return seeded_stream(some, protocol(case.order, case.seed), (SAMPLES,), case.seed)
 
 
-def run(model: nn.Module, pool: Pool, case: Case, acts: Sequence[str], limit: float | None = None) -> dict[str, Any]:
+def run(model: nn.Module, data: Data, case: Case, acts: Sequence[str], limit: float | None = None) -> dict[str, Any]:
     """Samples, wrong answers and the reference's per batch; with a limit the alarms of the rule, else all scores.
 
     The rule "guard" is the whole `ctta.Guard`: also its answers and its ladder.
@@ -246,7 +241,8 @@ def run(model: nn.Module, pool: Pool, case: Case, acts: Sequence[str], limit: fl
     rules = {name: RULES[name]() for name in acts if name in RULES}
     rows: dict[str, list[Any]] = {"n": [], "wrong": [], "reference": [], "alarms": []}
     scores: dict[str, list[float | None]] = {name: [] for name in rules}
-    for number, (x, y, counts) in enumerate(stream(pool, case)):
+    for number, batch in enumerate(stream(data, case)):
+        x, y, counts = batch.x, batch.y, batch.y >= 0
         logits, reference = (guard or adapter)(x), adapter.reference(x)
         rows["n"].append(int(counts.sum()))
         rows["wrong"].append(int((logits.argmax(1) != y)[counts].sum()))
@@ -323,7 +319,7 @@ class Work:
 
 
 def fill(
-    work: Work, model: nn.Module, pools: dict[str, Pool], todo: list[Case], rules: Sequence[str], until: float
+    work: Work, model: nn.Module, suites: dict[str, Data], todo: list[Case], rules: Sequence[str], until: float
 ) -> bool:
     """Run what is missing; says whether all is there."""
     for acting in (False, True):
@@ -336,13 +332,13 @@ def fill(
                     continue
                 if time.monotonic() > until:
                     return False
-                pool, limit = pools["extra" if case.purpose == "calibration" else "paper"], None
+                data, limit = suites["extra" if case.purpose == "calibration" else "paper"], None
                 if rule in RULES:
                     limit = calibrated(work.find(acts="", network=case.network, purpose="calibration"), rule)
                 if limit is not None and first_alarm(watched[0], rule, limit) is None:  # then nothing is different
                     found = {name: watched[0][name] for name in ("n", "wrong", "reference", "alarms")}
                 else:
-                    found = run(model, pool, case, [rule] if rule else rules, limit)
+                    found = run(model, data, case, [rule] if rule else rules, limit)
                 work.add({**asdict(case), "acts": rule, "limit": limit, **found})
     return True
 
@@ -409,7 +405,7 @@ def write_table(work: Work, out: Path) -> None:
         line |= {} if row["acts"] else {"batches": len(row["n"]), "harm_begins": onset(row)}
     about = {
         "command": "python -m benchmarks.guard_rules EXPERIMENT --work rules.jsonl, then --table results/guard_rules",
-        "stream": {"images": IMAGES, "domains": DOMAINS, "batch": BATCH, "pool": POOL, "severity": 5},
+        "stream": {"images": IMAGES, "domains": DOMAINS, "batch": BATCH, "severity": 5},
     }
     text = ",\n ".join(json.dumps(line) for line in streams)
     out.with_suffix(".json").write_text(f'{json.dumps(about)[:-1]},\n "streams": [\n {text}\n]}}\n')
@@ -429,13 +425,13 @@ def main(arguments: list[str] | None = None) -> None:
     until, work = time.monotonic() + given.seconds, Work(given.work)
     if given.table:
         return write_table(work, given.table)
-    values, pools = read_yaml(given.experiment, given.changes), {}
+    values, suites = read_yaml(given.experiment, given.changes), {}
     for name, domains in (("extra", EXTRA), ("paper", PAPER)):
-        data = {**values["data"], "domains": list(domains), "images": POOL, "batch": POOL}
+        data = {**values["data"], "domains": list(domains), "images": IMAGES, "batch": BATCH}
         made = experiments.make({"data": data, "model": values["model"], "methods": ["source"]}, given.experiment.stem)
-        pools[name] = {batch.domain: (batch.x, batch.y) for batch in open_stream(made.data)}
+        suites[name] = made.data
     todo = list(cases(made.name, *given.seeds))
-    print("all is there" if fill(work, made.model.load(), pools, todo, given.rules, until) else "more is left to run")
+    print("all is there" if fill(work, made.model.load(), suites, todo, given.rules, until) else "more is left to run")
     return None
 
 

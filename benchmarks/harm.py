@@ -25,7 +25,7 @@ from torch import nn
 from ctta import METHODS, Guard
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS, open_stream
-from ctta.data.protocols import KINDS
+from ctta.data.protocols import KINDS, Protocol
 from ctta.data.stream import Stream
 from ctta.experiments import experiment as experiments
 from ctta.experiments.sections import read_yaml
@@ -62,12 +62,16 @@ class Cell:
     seed: int
 
 
+def protocol(order: str, seed: int) -> Protocol:
+    """The protocol of an order, with draws of its own."""
+    kind = KINDS[ORDERS[order]["kind"]]
+    return kind.make({**ORDERS[order], **({"seed": seed} if "seed" in kind.fields() else {})})
+
+
 def arrange(data: Data, order: str, batch: int, seed: int) -> Stream:
     """Open the data in an order; `clean` is the clean domain three times, each shuffled in its own way."""
-    kind = KINDS[ORDERS[order]["kind"]]
-    drawn = {"seed": seed} if "seed" in kind.fields() else {}
     domains = (CLEAN,) * 3 if order == "clean" else data.domains
-    return open_stream(data.replace(domains=domains, batch=batch), kind.make({**ORDERS[order], **drawn}))
+    return open_stream(data.replace(domains=domains, batch=batch), protocol(order, seed))
 
 
 def evaluate(model: nn.Module, data: Data, cell: Cell) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import textwrap
 
 import pytest
@@ -65,6 +66,7 @@ def write(path, code):
 
 def write_package(folder, code, group, **names):
     """Install a package, as pip would leave it, into a folder: a module and the names that it registers in a group."""
+    sys.modules.pop("stranger", None)  # that of another test
     write(folder / "stranger.py", code)
     about = folder / "stranger-1.0.dist-info"
     about.mkdir()

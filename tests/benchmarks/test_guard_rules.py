@@ -64,7 +64,7 @@ def test_the_referee():
 
 @pytest.mark.slow
 def test_a_small_run_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
-    for name, value in {"IMAGES": 12, "POOL": 12, "DOMAINS": 1, "BATCH": 6, "PASSES": 2, "HARM": 0.5}.items():
+    for name, value in {"IMAGES": 12, "DOMAINS": 1, "BATCH": 6, "PASSES": 2, "HARM": 0.5}.items():
         monkeypatch.setattr(rules, name, value)
     monkeypatch.setattr(rules, "EXTRA", ("saturate",))
     monkeypatch.setattr(rules, "PAPER", ("contrast",))

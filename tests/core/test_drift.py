@@ -15,7 +15,8 @@ from ctta.core.drift import Detector
 from ctta.data.stream import Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
-from ctta.testing.contract import CHECKS, Case, OnDevice, flat_state, predictions, same
+from ctta.testing.contract import CHECKS, Case, flat_state, predictions, same
+from ctta.testing.device import pretended, waits
 from ctta.testing.networks import make_network
 from run_folders import execute
 
@@ -182,15 +183,20 @@ def test_the_threshold_steps_back_where_a_domain_is_detected():
 
 
 def test_no_pass_and_no_read_is_added():
-    plain = ctta.DSS(make_network("image_bn"), preset="cifar10", views=2, augmentation_threshold=0.5)
-    adapter = make()
-    for x in batches():
-        counts = []
-        for one in (plain, adapter):
-            OnDevice.reads.clear()
-            forwards = one.step(x.as_subclass(OnDevice)).info["forwards"]
-            counts.append((len(OnDevice.reads), forwards))
-        assert counts[0] == counts[1]
+    with pretended() as device:
+        settings = {"preset": "cifar10", "views": 2, "augmentation_threshold": 0.5}
+        made = [
+            ctta.DSS(make_network("image_bn").to(device), **settings, **more)
+            for more in ({}, {"boundaries": "detected"})
+        ]
+        for x in batches():
+            counts, there = [], x.to(device)
+            for one in made:
+                waits.clear()
+                forwards = one.step(there).info["forwards"]
+                counts.append((len(waits), float(forwards)))
+            assert counts[0] == counts[1]
+            assert counts[0][0] > 0
 
 
 class Detecting(ctta.DSS):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
 import torch
@@ -310,9 +311,16 @@ class CountsOnTheHost(Source):
         return super().adapt(x)
 
 
+class SaysThatItLearns(Source):
+    """Has traits that are not its own."""
+
+    traits = replace(Source.traits, learns="all parameters")
+
+
 CAUGHT = [
     (DropsAClass, contract.check_predictions, "shape (8, 4) instead of (8, 5)"),
     (DropsNothing, contract.check_predictions, "the logits are not detached"),
+    (SaysThatItLearns, contract.check_traits, "traits.learns is 'all parameters', and it has no optimiser"),
     (ChangesTheInput, contract.check_leaves_the_caller_alone, "the input was changed"),
     (ChangesTheModel, contract.check_leaves_the_caller_alone, "the caller's model has other weights"),
     (DrawsGlobally, contract.check_leaves_the_caller_alone, "the global random generator was used"),

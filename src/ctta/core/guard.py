@@ -138,9 +138,17 @@ class Guard(nn.Module):
         step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
-        elif self.state.evidence == 0 and batch - (self.snapshots[-1].batch if self.snapshots else 0) >= APART:
+        elif (
+            trusted
+            and self.state.evidence == 0
+            and batch - (self.snapshots[-1].batch if self.snapshots else 0) >= APART
+        ):
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
         return step if trusted else self._answer(reference, step)
+
+    @property
+    def _last_snapshot(self) -> int:
+        return self.snapshots[-1].batch if self.snapshots else 0
 
     def _answer(self, logits: Tensor, step: Step) -> Step:
         """A step that answers with these logits instead of its own."""
