@@ -138,11 +138,7 @@ class Guard(nn.Module):
         step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
-        elif (
-            trusted
-            and self.state.evidence == 0
-            and batch - (self.snapshots[-1].batch if self.snapshots else 0) >= APART
-        ):
+        elif trusted and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
         return step if trusted else self._answer(reference, step)
 
