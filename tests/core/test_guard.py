@@ -94,6 +94,7 @@ def test_the_adapter_answers_only_after_its_trial():
         assert torch.equal(guard(X[:1]), adapter.reference(X[:1]))
         assert torch.equal(guard.predict(X), adapter.reference(X))
     assert guard.state.trial == guards.RETRIAL
+    assert "learns at 0.1 of its rate" in guard.events[0].words, "there is no healthy state to go back to"
 
 
 def test_one_comparison_per_so_many_batches():

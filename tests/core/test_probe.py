@@ -150,7 +150,7 @@ def test_a_planted_collapse_is_found_by_the_probe(labels, monkeypatch):
         plain(x)
         guard(x)
     kinds = [[event.kind for event in one.events if event.kind != "lost"] for one in (guard, plain)]
-    assert kinds == [["roll-back"] * 3 + ["frozen"], []]
+    assert kinds == [["roll-back"] * 2 + ["frozen"], []]
 
 
 def test_the_rank_alone_is_enough():

@@ -257,9 +257,10 @@ class Guard(nn.Module):
         self.adapter.restore_source()
         if self.snapshots:
             self.adapter.relearn(self.snapshots[-1].learned)
+        else:
+            rung = max(rung, 2)  # at the same rate it would take the same way
         last = rung == len(RUNGS) - 1
-        action = "went back to the source" if rung < 2 and not self.snapshots else RUNGS[rung]
-        words = f"learning has made the model worse since batch {self.state.since}{found}: it {action}"
+        words = f"learning has made the model worse since batch {self.state.since}{found}: it {RUNGS[rung]}"
         self.state = replace(
             self.state,
             evidence=0.0,
