@@ -10,7 +10,7 @@ from ctta.core.networks import Normalized
 from ctta.core.teacher import calibrate_gate
 from ctta.data import corruptions
 from ctta.methods import *  # noqa: F403
-from ctta.methods import METHODS, create
+from ctta.methods import METHODS, create, load
 
 __all__ = [
     "METHODS",
@@ -28,6 +28,7 @@ __all__ = [
     "calibrate_gate",
     "corruptions",
     "create",
+    "load",
     "models",
     "views",
 ]

@@ -13,6 +13,9 @@ from torch import Tensor, nn
 from ctta.base.errors import ConfigError, StateError
 from ctta.core import health, optim
 from ctta.core.adapter import Adapter, Step
+from ctta.core.export import frozen_copy
+from ctta.core.saving import Savable
+from ctta.core.turns import adapts_in_turn, in_turn
 
 log = logging.getLogger("ctta")
 
@@ -64,7 +67,7 @@ class Snapshot:
     learned: Mapping[str, Tensor]
 
 
-class Guard(nn.Module):
+class Guard(Savable):
     """Makes an adapter safe: `logits = guard(x)`.
 
     Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
@@ -106,6 +109,7 @@ class Guard(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.step(x).logits
 
+    @adapts_in_turn
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and report what happened; take back what does harm."""
         if self.state.frozen:
@@ -131,9 +135,28 @@ class Guard(nn.Module):
         info = {**step.info, "confidence": confidence.mean()}
         return Step(logits, info, {**step.samples, "confidence": confidence})
 
+    @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        return self.adapter.reference(x) if self.verdict in ("watched", "frozen") else self.adapter.predict(x)
+        return self.adapter.reference(x) if self._distrusts else self.adapter.predict(x)
+
+    @property
+    def network(self) -> nn.Module:
+        """The network that predicts: the adapter's, or the source's as long as that is the safe one."""
+        return self.adapter.source_model if self._distrusts else self.adapter.network
+
+    @property
+    def _distrusts(self) -> bool:
+        """Whether the prediction is that of the source's weights."""
+        return self.verdict in ("watched", "frozen")
+
+    @in_turn
+    def export(self, x: Tensor | None = None) -> nn.Module:
+        """A plain module that answers as `predict` does, see `Adapter.export`."""
+        return frozen_copy(self.adapter, self.network, x) if self._distrusts else self.adapter.export(x)
+
+    def made(self) -> dict[str, Any]:
+        return {**self.adapter.made(), "every": self.every}
 
     def source(self, x: Tensor) -> Tensor:
         """The prediction of the unadapted model."""
@@ -147,6 +170,7 @@ class Guard(nn.Module):
         """A hint that the stream has moved to another domain."""
         self.adapter.begin_domain()
 
+    @in_turn
     def reset(self) -> None:
         """Everything goes back to the start."""
         self.adapter.reset()
@@ -239,6 +263,7 @@ class Guard(nn.Module):
         self.state = GuardState(**state["state"])
         self.snapshots = [Snapshot(one["batch"], dict(one["learned"])) for one in state["snapshots"]]
 
+    @in_turn
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved guard was, with its adapter; all or nothing."""
         saved = state_dict.get("_extra_state")
