@@ -14,7 +14,7 @@ from ctta.methods import METHODS
 PUBLIC = """
     AdaContrast Adapter BNAdapt CoTTA ConfigError ConjugatePL CttaError DSS EATA ETA Event Execution Guard InputError
     LAME METHODS ModelError Normalized RDumb RMT ROID SAR SHOT Source StateError Step TENT TestAug calibrate_gate
-    corruptions create models views
+    corruptions create load models views
 """
 
 

@@ -23,7 +23,7 @@ from ctta.base.errors import StateError
 from ctta.base.fileio import home, write_atomically
 from ctta.base.text import failure, quoted
 
-VERSION = "1"
+VERSION = 1
 TENSOR, TUPLE, ITEMS = "$tensor", "$tuple", "$items"
 
 
@@ -31,9 +31,9 @@ def write_tensors(path: Path | str, kind: str, values: Any) -> None:
     """Replace the file as a whole; `kind` says what it holds, such as "adapter state"."""
     tensors: dict[str, Tensor] = {}
     try:
-        text = json.dumps(_marked(values, "", tensors))
-        metadata = {"format": "pt", "ctta": kind, "version": VERSION, "values": text}
-        content = safetensors.torch.save(tensors, metadata | {"sha256": _checksum(metadata, tensors)})
+        head = {"kind": kind, "version": VERSION, "values": _marked(values, "", tensors)}
+        head["sha256"] = _checksum(head, tensors)
+        content = safetensors.torch.save(tensors, {"ctta": json.dumps(head)})
     except (KeyError, TypeError, ValueError, RuntimeError, safetensors.SafetensorError) as error:
         raise StateError(f"{path} cannot be written: {failure(error)}. The file is as it was before.") from error
     write_atomically(home(path), content)
@@ -46,18 +46,18 @@ def read_tensors(path: Path | str, kind: str) -> Any:
         if not path.is_file():
             raise StateError(f"{path} is no file. Give the path of a file with {_a(kind)}.")
         with safetensors.safe_open(path, "pt") as file:
-            metadata = file.metadata() or {}
-            if metadata.get("ctta") != kind:
+            head = json.loads((file.metadata() or {}).get("ctta", "{}"))
+            if not isinstance(head, dict) or head.get("kind") != kind:
                 raise StateError(f"{path} holds no {kind} of ctta. Give a file that one was saved to.")
-            if metadata.get("version") != VERSION:
+            if head.get("version") != VERSION:
                 raise StateError(
-                    f"{path} has format {quoted(metadata.get('version'))}, and this version of ctta reads format "
+                    f"{path} has format {quoted(head.get('version'))}, and this version of ctta reads format "
                     f"{VERSION}. Use the version that wrote it."
                 )
             tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118
-        if metadata.pop("sha256", None) != _checksum(metadata, tensors):
+        if head.pop("sha256", None) != _checksum(head, tensors):
             raise StateError(f"{path} is damaged: its checksum does not match. Give a sound copy.")
-        return _unmarked(json.loads(metadata["values"]), tensors)
+        return _unmarked(head["values"], tensors)
     except StateError:
         raise
     except OSError as error:
@@ -72,7 +72,10 @@ def _a(kind: str) -> str:
 
 def _marked(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     """The value as JSON can hold it; its tensors go to `tensors`, under names that say where they were."""
-    inner = partial(_marked, tensors=tensors)
+
+    def inner(one: Any, name: object) -> Any:
+        return _marked(one, f"{place}/{name}" if place else str(name), tensors)
+
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -83,13 +86,13 @@ def _marked(value: Any, place: str, tensors: dict[str, Tensor]) -> Any:
             tensors[place] = value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
             return {TENSOR: place}
         case list():
-            return [inner(one, f"{place}/{i}") for i, one in enumerate(value)]
+            return [inner(one, i) for i, one in enumerate(value)]
         case tuple():
-            return {TUPLE: inner(list(value), place)}
+            return {TUPLE: _marked(list(value), place, tensors)}
         case Mapping() if all(isinstance(name, str) and not name.startswith("$") for name in value):
-            return {name: inner(one, f"{place}/{name}" if place else name) for name, one in value.items()}
+            return {name: inner(one, name) for name, one in value.items()}
         case Mapping():
-            return {ITEMS: [[inner(name, ""), inner(one, f"{place}/{name}")] for name, one in value.items()]}
+            return {ITEMS: [[inner(name, "key"), inner(one, name)] for name, one in value.items()]}
     raise TypeError(f"{place} is of type {type(value).__name__}, which is neither a tensor nor plain data")
 
 
@@ -109,8 +112,8 @@ def _unmarked(value: Any, tensors: Mapping[str, Tensor]) -> Any:
     return value
 
 
-def _checksum(metadata: Mapping[str, str], tensors: Mapping[str, Tensor]) -> str:
-    digest = hashlib.sha256(json.dumps(metadata, sort_keys=True).encode())
+def _checksum(head: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    digest = hashlib.sha256(json.dumps(head, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"{name}\0{tensor.dtype}\0{tuple(tensor.shape)}\n".encode())

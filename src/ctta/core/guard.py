@@ -95,6 +95,8 @@ class Guard(Savable):
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name.startswith("__"):  # copying a guard must not give a copy of its adapter
+                raise
             return getattr(super().__getattr__("adapter"), name)
 
     @property
