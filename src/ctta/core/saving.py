@@ -14,7 +14,8 @@ from torch import nn
 
 import ctta
 from ctta.base.errors import StateError
-from ctta.base.fileio import home, optional_import, write_atomically
+from ctta.base.fileio import home, write_atomically
+from ctta.base.hub import upload
 from ctta.base.tensor_file import read_tensors, write_tensors
 from ctta.base.text import failure
 from ctta.core.turns import in_turn
@@ -50,12 +51,9 @@ class Savable(nn.Module):
 
     def push_to_hub(self, repo_id: str, *, private: bool | None = None, token: str | None = None) -> str:
         """Upload what `save_pretrained` writes to a repository of the Hugging Face Hub; gives its address."""
-        hub = optional_import("huggingface_hub", "hub", "push_to_hub")
-        api = hub.HfApi(token=token)
         with TemporaryDirectory() as folder:
             self.save_pretrained(folder)
-            repo = api.create_repo(repo_id, private=private, exist_ok=True).repo_id
-            return str(api.upload_folder(repo_id=repo, folder_path=folder, commit_message="Upload a ctta adapter"))
+            return upload(folder, repo_id, private=private, token=token)
 
 
 @dataclass(frozen=True)
