@@ -60,7 +60,7 @@ def test_at_most_one_module_imports_a_heavy_package(package):
     [
         ("h5py", "data/hdf5.py"),
         ("timm", "models/timm_models.py"),
-        ("huggingface_hub", "models/timm_models.py"),
+        ("huggingface_hub", "base/hub.py"),
         ("torchvision", "models/torchvision_models.py"),
         ("transformers", "models/huggingface_models.py"),
     ],

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import csv
+import signal
 
 import numpy as np
+import pytest
 from PIL import Image
 
-from command_line import ctta
+import held
+from command_line import PATIENCE, ctta, start, wait_for
+from ctta.base.lock import locked
+from ctta.core.saving import SavedAdapter
 from ctta.data.datasets.embedded import fashion_mnist
 
 
@@ -84,3 +89,47 @@ def test_clean_samples_tell_of_a_change_which_is_no_harm(tmp_path):
     code, _, err = ctta("adapt", model, tmp_path / "same.npz", *own, "--clean", tmp_path / "small.npz")
     assert code == 2
     assert "have shape (3, 16, 16), the others (3, 32, 32)" in err
+
+
+def predictions(path):
+    return [{**row, "batch": ""} for row in csv.DictReader(path.read_text().splitlines())]
+
+
+@pytest.mark.parametrize("method", ["dss", "tent"])
+def test_a_state_carried_over_five_processes_gives_what_one_process_gives(tmp_path, method):
+    images = np.random.default_rng(0).integers(0, 256, (60, 32, 32, 3), np.uint8)
+    views = ("--set", "views=2", "--set", "augmentation_threshold=1.0") if method == "dss" else ("--set", "lr=0.01")
+    words = ("--batch", "6", "--method", method, "--detect", "-q", *views)
+    rows = []
+    for day in range(5):
+        np.save(tmp_path / "x.npy", images[12 * day : 12 * day + 12])
+        carried = ("-o", tmp_path / f"{day}.csv", "--state", tmp_path / "state.safetensors")
+        code, out, err = ctta("adapt", "tiny:network", tmp_path / "x.npy", *carried, *words)
+        assert code == 0, err
+        assert f"after {2 * day + 2} batches in all" in out
+        rows += predictions(tmp_path / f"{day}.csv")
+    np.save(tmp_path / "x.npy", images)
+    whole = ("-o", tmp_path / "all.csv", "--state", tmp_path / "whole.safetensors")
+    code, _, err = ctta("adapt", "tiny:network", tmp_path / "x.npy", *whole, *words)
+    assert code == 0, err
+    wanted = predictions(tmp_path / "all.csv")
+    numbered = [{**row, "file": ""} for row in (*rows, *wanted)]
+    assert numbered[:60] == numbered[60:]
+    assert (tmp_path / "state.safetensors").read_bytes() == (tmp_path / "whole.safetensors").read_bytes()
+
+
+def test_ctrl_c_keeps_what_was_learned(tmp_path, monkeypatch):
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (24, 32, 32, 3), np.uint8))
+    state, report = tmp_path / "state.safetensors", tmp_path / "run"
+    monkeypatch.setenv(held.FOLDER, str(report))
+    words = ("adapt", "held:network", tmp_path / "x.npy", "-o", tmp_path / "out.csv", "--state", state, "-q")
+    process = start(*words, "--report", report, "--batch", "8", "--method", "tent")
+    wait_for(report / "held", process)
+    with pytest.raises(Exception, match="is locked by process"), locked(state, file=True):
+        pass
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130
+    assert "state.safetensors holds what was learned" in err
+    assert SavedAdapter.read(state).about["batches"] == 1
+    assert not list(tmp_path.glob(".*"))

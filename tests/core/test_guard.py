@@ -202,3 +202,11 @@ def test_what_cannot_be_guarded():
         Guard(make_network("image_bn"))
     with pytest.raises(ConfigError, match="every must be at least 1"):
         Guard(TENT(make_network("image_bn")), every=0)
+
+
+def test_a_copy_of_a_guard_is_a_guard_of_its_own():
+    guard = Guard(TENT(make_network("image_bn")))
+    other = copy.deepcopy(guard)
+    assert type(other) is Guard
+    assert other.adapter is not guard.adapter
+    assert torch.equal(guard(X), other(X))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 from functools import partial
@@ -15,7 +14,8 @@ from safetensors.torch import load_file
 
 import damage
 from ctta import CttaError
-from ctta.base.fileio import sealed, unsealed
+from ctta.base.tensor_file import read_tensors, write_tensors
+from ctta.core.saving import KIND
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import Head, SweepFolder
@@ -47,7 +47,7 @@ def whole(tmp_path_factory):
 def half(tmp_path_factory):
     """A run folder whose second method run has three of four records and a checkpoint."""
     path = run(SPEC, tmp_path_factory.mktemp("half") / "run", stop=6).path
-    assert (path / "checkpoints" / "tent-s0.pt").is_file()
+    assert (path / "checkpoints" / "tent-s0.safetensors").is_file()
     assert (path / "tent-s0.samples.npz").is_file()
     return path
 
@@ -153,7 +153,7 @@ def test_a_complete_run_whose_files_are_damaged_is_run_again(tmp_path, whole, at
             compared(whole, folder)
 
 
-@pytest.mark.parametrize("name", ["tent-s0.jsonl", "tent-s0.samples.npz", "checkpoints/tent-s0.pt"])
+@pytest.mark.parametrize("name", ["tent-s0.jsonl", "tent-s0.samples.npz", "checkpoints/tent-s0.safetensors"])
 def test_an_interrupted_run_whose_files_are_damaged_goes_on(tmp_path, whole, half, attempt, words, name):
     for kind, harm in list(damage.FILES.items())[::2]:
         folder = RunFolder(damage.copy(half, tmp_path / "run"))
@@ -164,21 +164,20 @@ def test_an_interrupted_run_whose_files_are_damaged_goes_on(tmp_path, whole, hal
             assert kind in ("a folder", "a link to itself"), kind
         else:
             zip_comment = name.endswith("npz") and kind == "flipped at 100%"
-            harmless = kind == "missing" or zip_comment or (name.endswith("pt") and kind == "a link to itself")
+            harmless = kind == "missing" or zip_comment or (name.endswith("safetensors") and kind == "a link to itself")
             assert harmless or "tent-s0" in words(), kind
             compared(whole, folder)
 
 
 def test_a_state_that_does_not_load_begins_again(tmp_path, whole, half, attempt, words):
-    good = torch.load(io.BytesIO(unsealed(half / "checkpoints" / "tent-s0.pt")), weights_only=True)
+    good = read_tensors(half / "checkpoints" / "tent-s0.safetensors", KIND)
     states = [{}, [], None, {"_extra_state": {"method": "tent"}}, good["state"] | {"_extra_state": {"method": "dss"}}]
     documents = [good | {"state": state} for state in states]
-    documents += [5, [], {}, good | {"step": -1}, good | {"step": "x"}, good | {"step": 10**9}, good | {"more": 1}]
+    documents += [good | {"notes": good["notes"] | {"step": step}} for step in (-1, "x", 10**9, None)]
+    documents += [5, [], {}, good | {"made": None}, good | {"notes": None}]
     for document in documents:
-        content = io.BytesIO()
-        torch.save(document, content)
         folder = RunFolder(damage.copy(half, tmp_path / "run"))
-        folder.checkpoint_path("tent-s0").write_bytes(sealed(content.getvalue()))
+        write_tensors(folder.checkpoint_path("tent-s0"), KIND, document)
         attempt("damaged run folders that are resumed")
         list(execute(experiments.make(SPEC), folder))
         assert "begins again from its start" in words()
@@ -209,7 +208,7 @@ def test_a_record_after_the_checkpoint_that_changed(tmp_path, whole, half, attem
         list(execute(experiments.make(SPEC), folder))
         assert f"differs from its record in {folder.records_path('tent-s0')}" in words(), change
         compared(whole, folder)
-        assert not list(folder.path.rglob("*.pt"))
+        assert not list(folder.path.rglob("*.safetensors"))
 
 
 def test_a_record_of_a_complete_run_that_changed(tmp_path, whole, attempt, words):

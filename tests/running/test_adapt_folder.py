@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ctta import ConfigError, InputError, StateError
+from ctta.core.saving import SavedAdapter
 from ctta.methods import METHODS
 from ctta.records.run_folder import RunFolder
 from ctta.running.adapt_folder import AdaptationPlan, plan_adaptation
@@ -237,3 +238,71 @@ def test_the_embedded_model_knows_its_classes(tmp_path, photos):
     assert re.fullmatch(r"[A-Z].*", rows(tmp_path / "p.csv")[0]["name"])
     assert isinstance(plan.adapter.source_model, nn.Module)
     assert plan.cell.seed == plan.adapter.seed == 3
+
+
+def carried(model, photos, state, **arguments):
+    """The plan of a run whose state is in a file, after the run."""
+    arguments = {"method": "tent", "batch": 5} | arguments
+    plan = plan_adaptation(model, photos, state=state, **arguments)
+    list(plan.run(state.with_name("out.csv"), force=True))
+    return plan
+
+
+def test_a_state_that_does_not_fit_is_refused_and_stays_as_it_was(tmp_path, model, photos):
+    state = tmp_path / "state.safetensors"
+    carried(model, photos, state)
+    assert carried(model, photos, state).adapter.batches == 4
+    before = state.read_bytes()
+    refused = [
+        ({"guard": False}, r"with a guard\. Remove --no-guard"),
+        ({"seed": 1}, "Give --seed 0"),
+        ({"method": "bn_adapt"}, r"state\.safetensors cannot be used.*saved by method 'tent'"),
+        ({"changes": {"lr": 0.5}}, r"Make the adapter with lr=0\.001"),
+        ({"detect": True}, "boundaries='known'"),
+    ]
+    for arguments, words in refused:
+        with pytest.raises(StateError, match=words):
+            carried(model, photos, state, **arguments)
+        assert state.read_bytes() == before
+    with pytest.raises(StateError, match="another model"):
+        carried("tiny:network", photos, state)
+    state.write_bytes(before[:-1])
+    with pytest.raises(StateError, match=r"state\.safetensors is damaged"):
+        carried(model, photos, state)
+    assert state.read_bytes() == before[:-1]
+
+
+def test_a_run_that_learns_nothing_writes_no_state(tmp_path, model, photos):
+    state = tmp_path / "state.safetensors"
+    (tmp_path / "out.csv").touch()
+    with pytest.raises(StateError, match="overwritten"):
+        list(plan_adaptation(model, photos, state=state, method="tent").run(tmp_path / "out.csv"))
+    assert not state.exists()
+
+
+def test_what_was_learned_before_a_failure_is_kept(tmp_path, photos, monkeypatch):
+    """The state is that after the last complete batch."""
+    state = tmp_path / "state.safetensors"
+    plan = plan_adaptation("tiny:network", photos, state=state, method="tent", batch=5)
+    monkeypatch.setattr(plan.adapter.adapter, "adapt", failing(plan.adapter.adapter.adapt, 2))
+    with pytest.raises(KeyboardInterrupt):
+        list(plan.run(tmp_path / "out.csv"))
+    assert SavedAdapter.read(state).about["batches"] == 1
+    plan = plan_adaptation("tiny:network", photos, state=tmp_path / "other.safetensors", method="tent", batch=5)
+    run = plan.run(tmp_path / "other.csv")
+    next(run)
+    run.close()
+    assert state.read_bytes() == (tmp_path / "other.safetensors").read_bytes()
+
+
+def failing(adapt, call):
+    """The method until its n-th batch, which is interrupted."""
+    calls = []
+
+    def called(x):
+        calls.append(x)
+        if len(calls) == call:
+            raise KeyboardInterrupt
+        return adapt(x)
+
+    return called

@@ -12,7 +12,7 @@ from tiny import network
 def test_an_adapter_goes_on_from_its_file(tmp_path):
     torch.manual_seed(0)
     first, second, third = (torch.rand(4, 3, 8, 8) for _ in range(3))
-    adapter, path = TENT(network(), lr=0.1), tmp_path / "checkpoints" / "tent-s0.pt"
+    adapter, path = TENT(network(), lr=0.1), tmp_path / "checkpoints" / "tent-s0.safetensors"
     assert checkpoint.load(path) is None
     adapter.step(first)
     adapter.step(second)

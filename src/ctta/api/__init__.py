@@ -13,7 +13,7 @@ from ctta.core.teacher import calibrate_gate
 from ctta.data import corruptions
 from ctta.data.stream import Domain, Stream
 from ctta.methods import *  # noqa: F403
-from ctta.methods import METHODS, create
+from ctta.methods import METHODS, create, load
 
 __all__ = [
     "METHODS",
@@ -37,6 +37,7 @@ __all__ = [
     "calibrate_gate",
     "corruptions",
     "create",
+    "load",
     "models",
     "norm_parameters",
     "setting",

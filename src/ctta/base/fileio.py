@@ -12,13 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ctta.base.errors import ConfigError, CttaError, InputError, StateError
+from ctta.base.errors import ConfigError, CttaError, InputError
 from ctta.base.limits import NAME_BYTES, RATIO, UNPACKED, WHOLE
 from ctta.base.text import quoted
 
 TEMPORARY = r"\..*\.(\d+)-[0-9a-f]+\.tmp"  # names of files that are being written, with the number of the process
 RESERVED = {"con", "prn", "aux", "nul", *(f"{name}{i}" for name in ("com", "lpt") for i in range(1, 10))}  # Windows
-SEAL = b"ctta sha256 "
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -146,22 +145,6 @@ class Appender:
 
     def __exit__(self, *_: object) -> None:
         self._file.close()
-
-
-def sealed(content: bytes) -> bytes:
-    """Bytes with their checksum in front of them."""
-    return SEAL + hashlib.sha256(content).hexdigest().encode() + b"\n" + content
-
-
-def unsealed(path: Path) -> bytes:
-    """Read what `sealed` made; a single bit that differs is an error."""
-    try:
-        head, _, content = path.read_bytes().partition(b"\n")
-    except OSError as error:
-        raise StateError(f"{path} cannot be read: {error.strerror or error}.") from error
-    if head != SEAL + hashlib.sha256(content).hexdigest().encode():
-        raise StateError(f"{path} is damaged, or from an earlier version: its checksum is missing or does not match.")
-    return content
 
 
 def safe_name(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Annotated
 
@@ -38,6 +39,7 @@ def command(
     ] = None,
     guard: Annotated[bool, Option(help="Take back what the model has learned if it does harm.")] = True,
     strict: Annotated[bool, Option("--strict", help="Exit with code 3 if the guard found harm.")] = False,
+    state: Annotated[Path | None, Option(help="File with what was learned before: read, and written back.")] = None,
     report: Annotated[Path | None, Option(help="Folder for the records and the page.")] = None,
     force: Annotated[bool, Option("--force", help="Overwrite earlier predictions and an earlier page.")] = False,
     quiet: Quiet = False,
@@ -71,16 +73,21 @@ def command(
         guard=guard,
         device=AUTO if device is None else device,
         clean=clean,
+        state=state,
     )
     say(plan.describe(), error=True, quiet=quiet)
     done, total = 0, len(plan.samples)
-    with interruptible(lambda: f"{out} holds the first {done} of {total} samples."), progress_bar(quiet) as bar:
+    learned = f" {state} holds what was learned from them." if state else ""
+    interrupted = interruptible(lambda: f"{out} holds the first {done} of {total} samples.{learned}")
+    run = closing(plan.run(out, report, force=force, command=typed()))
+    with interrupted, progress_bar(quiet) as bar, run as summaries:
         task = bar.add_task(plan.cell.label, total=total)
-        for summary in plan.run(out, report, force=force, command=typed()):
+        for summary in summaries:
             done = summary.done
             bar.update(task, completed=done)
     page = [f"Report: {RunReport.load(report).write().resolve().as_uri()}"] if report else []
-    for line in (*summary.describe(), f"Predictions: {out}", *page):
+    kept = [f"State: {state}, after {plan.adapter.batches} batches in all"] if state else []
+    for line in (*summary.describe(), f"Predictions: {out}", *kept, *page):
         say(line)
     if strict and summary.harm:
         raise Exit(3)

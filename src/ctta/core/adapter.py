@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -24,11 +23,13 @@ from ctta.core import statistics as norms
 from ctta.core.device import resolve
 from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
+from ctta.core.export import frozen_copy
 from ctta.core.forward import Forward
 from ctta.core.inputs import check_logits, own_copy
 from ctta.core.processing import Processing
 from ctta.core.processing import Step as Step
 from ctta.core.settings import AUTO, PAPER, Normalization, Presets, Traits
+from ctta.core.turns import Turns, adapts_in_turn, in_turn
 from ctta.core.undo import Before, all_finite
 from ctta.core.views import Views
 
@@ -99,7 +100,7 @@ class Adapter(Processing):
         if preset is None and not fields.keys().isdisjoint(Normalization.fields()):
             self._asked = PAPER  # whoever says which statistics wants nothing else changed
         self.settings_by_shape = config is None and (preset is None or preset in self.variants)
-        self._lock = threading.Lock()
+        self._turns = Turns()
         self._warned: set[str] = set()
         self._current = None
         chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)
@@ -146,6 +147,18 @@ class Adapter(Processing):
         """The prediction with the weights as they are now. Changes nothing."""
         return self.run(self.network, x)
 
+    def finish(self, network: nn.Module, x: Tensor | None) -> nn.Module:
+        """A frozen copy of `network`, with what `logits` does besides; a method that overrides that one, does this too.
+
+        x is the batch whose statistics are frozen.
+        """
+        if type(self).logits is not Adapter.logits:
+            raise StateError(
+                f"{type(self).__name__} predicts with more than a network: with augmented views, or with the other "
+                "samples of a batch. So no network answers as it does; adapter.network is the one that it uses."
+            )
+        return network
+
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain, before its first batch; the caller decides to give it."""
 
@@ -160,6 +173,7 @@ class Adapter(Processing):
     def forward(self, x: Tensor) -> Tensor:
         return self.step(x).logits
 
+    @adapts_in_turn
     def step(self, x: Tensor, *, reference: bool = False) -> Step:
         """Predict, adapt, and report what happened; if asked for, with the `reference` prediction of the same batch."""
         if not self.prepared and self.traits.source != "none":
@@ -182,30 +196,30 @@ class Adapter(Processing):
             step = self._complete(step, seen)
             return replace(step, reference=self._reference_logits(x)) if reference else step
 
+    @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        with self._scope(x) as x, torch.no_grad():
-            self._read(x)
-            self._compare(x)
+        with self.passing(x) as x:
             return check_logits(self.logits(x))
 
+    @in_turn
     def source(self, x: Tensor) -> Tensor:
         """The prediction of the unadapted model, with the source's own statistics."""
         with self._scope(x) as x:
             self._read(x)
             return check_logits(self._source_logits(x))
 
+    @in_turn
     def reference(self, x: Tensor) -> Tensor:
         """The prediction of the source's weights under the statistics that the method works with."""
-        with self._scope(x) as x, torch.no_grad():
-            self._read(x)
-            self._compare(x)
+        with self.passing(x) as x:
             return self._reference_logits(x)
 
     def _reference_logits(self, x: Tensor) -> Tensor:
         with torch.no_grad():
             return check_logits(self.run(self.source_model, x))
 
+    @adapts_in_turn
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Show the method source data, (x, y) batches, before the stream; what it keeps is part of the state.
 
@@ -229,6 +243,7 @@ class Adapter(Processing):
                 )
             self.prepared = True
 
+    @in_turn
     def restore_source(self) -> None:
         """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
         norms.restart_statistics(self.source_model)
@@ -238,6 +253,7 @@ class Adapter(Processing):
         if self.optimizer is not None:
             optim.clear_moments(self.optimizer)
 
+    @in_turn
     def reset(self) -> None:
         """Everything goes back to the start: the same stream gives the same predictions again."""
         self.restore_source()
@@ -245,6 +261,27 @@ class Adapter(Processing):
         self.batches = 0
         if self.settings_by_shape and not self.prepared:
             self.change_settings(*self.settings_for(settings.ASSUMED_SHAPE))
+
+    @in_turn
+    def export(self, x: Tensor | None = None) -> nn.Module:
+        """A copy of the network that predicts, in eval mode: a plain module with frozen statistics, for deployment.
+
+        Its BatchNorm layers normalise with the statistics with which `predict(x)` does, so both answer alike on that
+        batch. Without a batch they take the average along the stream ("running") or the source's; statistics that
+        follow each batch need one. Precision, layout and compilation are the model's own, as it was given.
+        """
+        return self.finish(frozen_copy(self, self.network, x), x)
+
+    def made(self) -> dict[str, Any]:
+        return {
+            "by_shape": (self._asked, self._fields) if self.settings_by_shape else None,
+            "classes": self.classes,
+            "inputs": self.inputs,
+            "boundaries": "known" if self.drift is None else "detected",
+            "execution": self.execution.asdict(),
+            "views": self.views is not None,
+            "every": None,
+        }
 
     # Settings: known at construction, from a loaded state, or from the shape of the first batch.
 

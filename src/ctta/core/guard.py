@@ -15,6 +15,9 @@ from ctta.base.randomness import mix
 from ctta.core import health, optim
 from ctta.core import probe as probes
 from ctta.core.adapter import Adapter, Step
+from ctta.core.export import frozen_copy
+from ctta.core.saving import Savable
+from ctta.core.turns import adapts_in_turn, in_turn
 
 log = logging.getLogger("ctta")
 
@@ -74,7 +77,7 @@ class Snapshot:
     learned: Mapping[str, Tensor]
 
 
-class Guard(nn.Module):
+class Guard(Savable):
     """Makes an adapter safe: `logits = guard(x)`.
 
     Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
@@ -107,6 +110,8 @@ class Guard(nn.Module):
         try:
             return super().__getattr__(name)
         except AttributeError:
+            if name.startswith("__"):  # copying a guard must not give a copy of its adapter
+                raise
             return getattr(super().__getattr__("adapter"), name)
 
     @property
@@ -121,6 +126,7 @@ class Guard(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.step(x).logits
 
+    @adapts_in_turn
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and report what happened; take back what does harm."""
         self._examine(self.adapter.batches)
@@ -134,7 +140,7 @@ class Guard(nn.Module):
         if (reference := step.reference) is None:
             return replace(step, info={**step.info, **self._info({})})
         found = self._compare(step.logits, reference, batch)
-        trusted = self.verdict == "healthy" and self.state.trial == 0
+        trusted = not self._distrusts
         step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
@@ -152,10 +158,28 @@ class Guard(nn.Module):
         info = {**step.info, "confidence": confidence.mean()}
         return replace(step, logits=logits, info=info, samples={**step.samples, "confidence": confidence})
 
+    @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        trusted = self.verdict == "healthy" and self.state.trial == 0
-        return self.adapter.predict(x) if trusted else self.adapter.reference(x)
+        return self.adapter.reference(x) if self._distrusts else self.adapter.predict(x)
+
+    @property
+    def network(self) -> nn.Module:
+        """The network that predicts: the adapter's, or the source's as long as that is the safe one."""
+        return self.adapter.source_model if self._distrusts else self.adapter.network
+
+    @property
+    def _distrusts(self) -> bool:
+        """Whether the prediction is that of the source's weights."""
+        return self.verdict != "healthy" or self.state.trial > 0
+
+    @in_turn
+    def export(self, x: Tensor | None = None) -> nn.Module:
+        """A plain module that answers as `predict` does, see `Adapter.export`."""
+        return frozen_copy(self.adapter, self.network, x) if self._distrusts else self.adapter.export(x)
+
+    def made(self) -> dict[str, Any]:
+        return {**self.adapter.made(), "every": self.every}
 
     def source(self, x: Tensor) -> Tensor:
         """The prediction of the unadapted model."""
@@ -196,6 +220,7 @@ class Guard(nn.Module):
         """A hint that the stream has moved to another domain."""
         self.adapter.begin_domain()
 
+    @in_turn
     def reset(self) -> None:
         """Everything goes back to the start."""
         self.adapter.reset()
@@ -319,6 +344,7 @@ class Guard(nn.Module):
         self.probe = None if state["probe"] is None else probes.Probe(**state["probe"])
         self.bet = probes.Bet(**state["bet"])
 
+    @in_turn
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved guard was, with its adapter; all or nothing."""
         saved = state_dict.get("_extra_state")

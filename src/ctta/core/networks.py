@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -121,6 +121,21 @@ def clear_caches_before_passes(module: nn.Module) -> None:
 
 def _clear_cache(layer: Any, _: Any) -> None:
     layer.attention_bias_cache.clear()
+
+
+def remove_hook(layer: nn.Module, hook: Callable[..., Any]) -> None:
+    """Take a forward pre-hook off a layer, wherever it was copied from."""
+    for key in [key for key, found in layer._forward_pre_hooks.items() if found is hook]:
+        del layer._forward_pre_hooks[key]
+        layer._forward_pre_hooks_with_kwargs.pop(key, None)
+
+
+def remove_own_hooks(module: nn.Module) -> None:
+    """Take off what `clear_caches_before_passes` put on, for a module whose parameters change no more."""
+    for layer in module.modules():
+        if isinstance(cache := getattr(layer, "attention_bias_cache", None), dict):
+            cache.clear()
+            remove_hook(layer, _clear_cache)
 
 
 def has_hooks(module: nn.Module) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -46,7 +45,6 @@ class Processing(MethodTools):
 
     inputs: Literal["auto", "any"]
     skipped: Tensor
-    _lock: threading.Lock
     _warned: set[str]  # what has been told
 
     @abstractmethod
@@ -65,13 +63,12 @@ class Processing(MethodTools):
     @contextmanager
     def _scope(self, x: Tensor) -> Iterator[Tensor]:
         """Process one batch: exclusive, of the right form, with autograd on and randomness of its own."""
-        if self._lock.locked():
-            raise StateError(
-                "This adapter is in the middle of a batch. One adapter serves one thread: make one for each thread, "
-                "or hold a lock around the call."
-            )
-        # Only `with` has no gap in which an interrupt would leave it locked.
-        with self._lock, torch.inference_mode(False), torch.enable_grad():
+        with self._turns.take(), torch.inference_mode(False), torch.enable_grad():
+            if self._current is not None:
+                raise StateError(
+                    "This adapter is in the middle of a batch, and its model has called it. One batch comes after the "
+                    "other: call the network inside the model instead."
+                )
             check_form(x, *self.placement)
             self._view_maker(x)  # refuses what it has no augmented views for
             x = x.clone() if x.is_inference() else x.detach()
@@ -83,6 +80,14 @@ class Processing(MethodTools):
             finally:
                 self._current = None
                 norms.discard_statistics(self)
+
+    @contextmanager
+    def passing(self, x: Tensor) -> Iterator[Tensor]:
+        """Let networks see a batch, checked, as they do in `predict`; nothing changes."""
+        with self._scope(x) as x, torch.no_grad():
+            self._read(x)
+            self._compare(x)
+            yield x
 
     @contextmanager
     def _all_or_nothing(self) -> Iterator[None]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import copy
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, ClassVar, Self
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctta.base.config import Config
 from ctta.base.errors import ConfigError, CttaError, StateError
@@ -18,6 +17,8 @@ from ctta.base.fileio import some
 from ctta.base.text import failure, quoted
 from ctta.core import optim
 from ctta.core.drift import Detector
+from ctta.core.saving import Savable
+from ctta.core.turns import Turns, in_turn
 from ctta.core.undo import Before
 
 SAVED = {"method": str, "preset": str, "config": Mapping, "seed": int, "batches": int, "prepared": bool}
@@ -35,7 +36,7 @@ def _checking() -> Iterator[None]:
         raise StateError(f"This state is damaged, and nothing was loaded ({failure(error)}).") from error
 
 
-class AdapterState(nn.Module, ABC):
+class AdapterState(Savable, ABC):
     """What `state_dict()` holds besides tensors: the settings, counters and the optimiser."""
 
     name: ClassVar[str]  # of the method, in code and configurations
@@ -46,6 +47,7 @@ class AdapterState(nn.Module, ABC):
     batches: int  # processed so far
     prepared: bool  # whether `prepare` was called
     optimizer: torch.optim.Optimizer | None
+    _turns: Turns  # of the threads that use this adapter
     _before: Before  # the state before the current batch
     settings_by_shape: bool  # whether the first batch, or a loaded state, decides on the settings
 
@@ -69,6 +71,7 @@ class AdapterState(nn.Module, ABC):
         if self.optimizer is not None:
             optim.load_state(self.optimizer, state["optimizer"])
 
+    @in_turn
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
         if assign:
@@ -151,11 +154,13 @@ class AdapterState(nn.Module, ABC):
             return f"{DRIFT}{problem}"
         return "" if self.optimizer is None else optim.problem_of_state(self.optimizer, saved.get("optimizer"))
 
+    @in_turn
     def learned(self) -> dict[str, Tensor]:
         """Copies of all that has been learned, by name: weights and buffers that are no longer the source's."""
         changed = ((name, tensor) for name, tensor in self._changing() if not self._before.untouched(tensor))
         return {name: tensor.detach().clone() for name, tensor in changed}
 
+    @in_turn
     @torch.no_grad()
     def relearn(self, learned: Mapping[str, Tensor]) -> None:
         """Take what `learned` gave; what is not in it stays as it is."""
@@ -177,6 +182,7 @@ class AdapterState(nn.Module, ABC):
         values = ", ".join(f"{key}={value!r}" for key, value in self.config.asdict().items())
         return f"preset={self.preset!r}, {values}, seed={self.seed}, batches={self.batches}"
 
+    @in_turn
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         with torch.inference_mode(False):
             super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
@@ -193,8 +199,8 @@ class AdapterState(nn.Module, ABC):
         return other
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in self.__dict__.items() if key not in ("_lock", "_before")}
+        return {key: value for key, value in self.__dict__.items() if key not in ("_turns", "_before")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # type: ignore[no-untyped-call]
-        self._lock, self._before = threading.Lock(), Before()
+        self._turns, self._before = Turns(), Before()

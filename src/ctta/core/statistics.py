@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from ctta.core import shares
-from ctta.core.networks import overwrite
+from ctta.core.networks import overwrite, remove_hook
 
 Statistics = Literal["source", "batch", "mixed", "running", "auto"]
 
@@ -192,6 +192,47 @@ def training_statistics(module: nn.Module) -> Iterator[None]:
     finally:
         for layer in followers:
             layer.training = False
+
+
+def follows_batch(module: nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises with statistics that each batch decides on, and nothing else remembers."""
+    hooks = [hook for layer in _batch_norms(module) if (hook := _hook(layer))]
+    return uses_batch(module) or any(hook.kind in ("batch", "mixed", "auto") for hook in hooks)
+
+
+def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
+    """Let every BatchNorm layer normalise for good, without our hook, with the statistics that it has in a pass of x.
+
+    Without x, running statistics are the average so far.
+    """
+    layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
+    used = {layer: _stream(layer) for layer in layers if (hook := _hook(layer)) and hook.kind == "running"}
+    if x is not None:
+        take = partial(_take_statistics, used)
+        handles = [layer.register_forward_pre_hook(take, prepend=True, with_kwargs=True) for layer in layers]
+        module(x.clone())
+        for handle in handles:
+            handle.remove()
+    for layer in layers:
+        if layer in used:
+            layer.running_mean, layer.running_var = (value.detach().clone() for value in used[layer])
+        layer.training, layer.track_running_stats = False, layer.running_mean is not None
+        if hook := _hook(layer):
+            remove_hook(layer, hook)
+            vars(layer).pop("stream")
+        for name in ("stream_mean", "stream_var"):
+            layer._buffers.pop(name, None)
+
+
+def _take_statistics(
+    used: dict[_BatchNorm, tuple[Tensor, Tensor]], layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    hook, x = _hook(layer), args[0] if args else kwargs["input"]
+    if hook is not None and hook.kind != "source":
+        used[layer] = hook._statistics(layer, x.to(_source(layer)[0].dtype))
+    elif layer.training or layer.running_mean is None:
+        variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
+        used[layer] = mean, variance
 
 
 def is_auto(module: nn.Module) -> bool:

@@ -5,18 +5,23 @@ Methods of one's own need no line: they are named by their place, or registered 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from inspect import isabstract
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from torch import nn
 
 from ctta.base import own_code
-from ctta.base.errors import ConfigError
+from ctta.base.errors import ConfigError, StateError
 from ctta.base.text import quoted
 from ctta.core.adapter import Adapter
+from ctta.core.guard import Adapting, Event
+from ctta.core.loading import rebuild
+from ctta.core.saving import SavedAdapter
+from ctta.core.views import Views
 
 # isort: off
 from ctta.methods.source import Source as Source
@@ -65,3 +70,25 @@ def known(method: str) -> type[Adapter] | None:
 def create(method: str, model: nn.Module, **arguments: Any) -> Adapter:
     """Make an adapter by name. `arguments` are those of `Adapter`, or single fields of the method's configuration."""
     return find(method)(model, **arguments)
+
+
+def load(
+    path: Path | str,
+    model: nn.Module,
+    *,
+    method: type[Adapter] | None = None,
+    views: Views | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> Adapting:
+    """Read what `save` or `save_pretrained` wrote; the adapter, or guard, goes on where the saved one was.
+
+    model      the network that was adapted: its layers; weights and statistics come from the file
+    method     the class of a method that ctta does not know by name
+    views      if the saved adapter was made with views of its own
+    on_event   for a guard
+    """
+    saved = SavedAdapter.read(path)
+    name = saved.about["method"]
+    if method is None and name not in METHODS:
+        raise StateError(f"{path} was saved by the method {quoted(name)}. Give its class: method=...")
+    return rebuild(saved, method or METHODS[name], model, views, on_event)

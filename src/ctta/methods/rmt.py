@@ -31,6 +31,7 @@ from ctta.base.errors import InputError
 from ctta.base.limits import WIDTH
 from ctta.base.randomness import Randomness
 from ctta.core.adapter import Adapter, Step
+from ctta.core.export import Summed
 from ctta.core.losses import consistency
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
@@ -94,6 +95,14 @@ class RMT(Adapter):
         """As for every method; the projector goes back to its start."""
         super().restore_source()
         draw_projector(self.projector, self.seed)
+
+    @property
+    def network(self) -> nn.Module:
+        """Student and teacher together."""
+        return Summed(self.student, self.teacher)
+
+    def finish(self, network: nn.Module, x: Tensor | None) -> nn.Module:
+        return network
 
     def logits(self, x: Tensor) -> Tensor:
         return self.run(self.student, x) + self.run(self.teacher, x)

@@ -26,13 +26,16 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ctta.base.config import setting
+from ctta.base.errors import InputError
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency, entropy
 from ctta.core.networks import norm_parameters
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
+
+Correction = Literal["logits", "probabilities", "none"]
 
 
 @dataclass(frozen=True)
@@ -46,9 +49,7 @@ class ROIDConfig(Augmentation, Normalization, OptimizerSettings):
     ensemble: float = setting(
         0.99, "How much of themselves weights keep against the source's.", symbol="alpha", low=0.0, high=1.0
     )
-    correction: Literal["logits", "probabilities", "none"] = setting(
-        "logits", "What the smoothed prior of the batch is multiplied with."
-    )
+    correction: Correction = setting("logits", "What the smoothed prior of the batch is multiplied with.")  # noqa: RUF009
 
 
 class ROID(Adapter):
@@ -79,13 +80,16 @@ class ROID(Adapter):
 
     def corrected(self, logits: Tensor) -> Tensor:
         """The prediction after prior correction."""
-        match self.config.correction:
-            case "logits":
-                return logits * smoothed_prior(logits)
-            case "probabilities":
-                return logits.log_softmax(1) + smoothed_prior(logits).log()
-            case "none":
-                return logits
+        return correct(logits, smoothed_prior(logits), self.config.correction)
+
+    def finish(self, network: nn.Module, x: Tensor | None) -> nn.Module:
+        """The network with the prior of the batch, frozen."""
+        if self.config.correction == "none":
+            return network
+        if x is None:
+            raise InputError("ROID corrects by the prior of the batch. Give one, whose prior is frozen: export(x).")
+        with torch.no_grad():
+            return Corrected(network, smoothed_prior(network(x)), self.config.correction)
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         """The prediction with its graph, the weight of each sample, and how many have one."""
@@ -114,6 +118,32 @@ class ROID(Adapter):
     def ensemble(self) -> None:
         """Weights move back towards the source's."""
         self.follow(norm_parameters(self.model), norm_parameters(self.source_model), self.config.ensemble)
+
+
+class Corrected(nn.Module):
+    """A network whose prediction is corrected by a prior that no longer changes."""
+
+    prior: Tensor
+
+    def __init__(self, network: nn.Module, prior: Tensor, correction: Correction) -> None:
+        super().__init__()
+        self.network, self.correction = network, correction
+        self.register_buffer("prior", prior)
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return correct(self.network(x), self.prior, self.correction)
+
+
+def correct(logits: Tensor, prior: Tensor, correction: Correction) -> Tensor:
+    """The prediction times a prior (C,), as logits or as probabilities."""
+    match correction:
+        case "logits":
+            return logits * prior
+        case "probabilities":
+            return logits.log_softmax(1) + prior.log()
+        case "none":
+            return logits
 
 
 def diversity(probability: Tensor, mean: Tensor) -> Tensor:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ctta.base.errors import ConfigError, InputError
 from ctta.base.fileio import optional_import
+from ctta.base.hub import cached
 from ctta.base.text import quoted
 from ctta.models.entry import ModelEntry
 
@@ -38,10 +39,8 @@ def entry(name: str) -> ModelEntry:
 
 
 def _cached(timm: Any, name: str, repository: str) -> Mapping[str, Tensor]:
-    look_up = optional_import("huggingface_hub", "timm", "This model").try_to_load_from_cache
     for file in FILES:
-        path = look_up(repository, file)
-        if isinstance(path, str):
+        if path := cached(repository, file, "timm"):
             model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay={"file": path})
             state: Mapping[str, Tensor] = model.state_dict()
             return state

@@ -272,7 +272,7 @@ class RunFolder:
         return self.path / f"{safe_name(cell)}.done.json"
 
     def checkpoint_path(self, cell: str) -> Path:
-        return self.path / "checkpoints" / f"{safe_name(cell)}.pt"
+        return self.path / "checkpoints" / f"{safe_name(cell)}.safetensors"
 
     def records_content(self, cell: str) -> bytes:
         """The bytes of the records file; none if there is none."""

@@ -15,8 +15,8 @@ import io
 import json
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from statistics import fmean
@@ -26,12 +26,13 @@ import numpy as np
 import torch
 
 from ctta.base.errors import ConfigError, InputError, StateError
-from ctta.base.fileio import Appender, hashed, read_lines, writing
+from ctta.base.fileio import Appender, hashed, home, read_lines, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.device import AUTO, deterministic
 from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Event, Guard
+from ctta.core.saving import SavedAdapter
 from ctta.core.settings import default_variant
 from ctta.data.datasets.embedded import fashion_mnist
 from ctta.data.datasets.embedded_clouds import SOLIDS
@@ -178,6 +179,7 @@ class AdaptationPlan:
     classes: tuple[str, ...]  # names; empty if they are not known
     about: Mapping[str, Any]  # what was asked for, as plain data
     execution: Execution
+    state: Path | None = None  # file that the adapter goes on from, and that it is saved to
 
     @property
     def device(self) -> torch.device:
@@ -197,12 +199,40 @@ class AdaptationPlan:
 
     def run(
         self, out: Path | str, report: Path | str | None = None, *, force: bool = False, command: str = ""
-    ) -> Iterator[AdaptationSummary]:
+    ) -> Generator[AdaptationSummary, None, None]:
         """Write the table, and a run folder if one is given; yields after every batch."""
         out, folder = Path(out), None if report is None else RunFolder(report)
         held = nullcontext() if folder is None else locked(folder.path)
-        with locked(out, file=True), held, deterministic(self.device):
+        with locked(out, file=True), held, deterministic(self.device), self._carried():
             yield from self._run(out, folder, force, command)
+
+    @contextmanager
+    def _carried(self) -> Iterator[None]:
+        """Go on from the file of the state, if there is one; what was learned is saved to it, however this ends."""
+        if self.state is None:
+            yield
+            return
+        with locked(self.state, file=True):
+            if self.state.exists():
+                self._resume(self.state)
+            began = self.adapter.batches
+            try:
+                yield
+            finally:
+                if self.adapter.batches > began:
+                    self.adapter.save(self.state)
+
+    def _resume(self, path: Path) -> None:
+        saved = SavedAdapter.read(path)
+        if saved.guarded != isinstance(self.adapter, Guard):
+            words = ("with", "Remove") if saved.guarded else ("without", "Give")
+            raise StateError(f"{path} was saved {words[0]} a guard. {words[1]} --no-guard to go on.")
+        if saved.about["seed"] != self.adapter.seed:
+            raise StateError(f"{path} was saved with another seed. Give --seed {saved.about['seed']} to go on.")
+        try:
+            self.adapter.load_state_dict(saved.state)
+        except StateError as error:
+            raise StateError(f"{path} cannot be used. {error}") from error
 
     def _run(self, out: Path, folder: RunFolder | None, force: bool, command: str) -> Iterator[AdaptationSummary]:
         taken = [path for path in (out, folder and folder.path / "run.json") if path and path.exists() and not force]
@@ -280,12 +310,13 @@ def plan_adaptation(
     guard: bool = True,
     device: str = AUTO,
     clean: Path | str | None = None,
+    state: Path | str | None = None,
 ) -> AdaptationPlan:
     """Check everything before the first batch; all mistakes of the settings are reported together.
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal. `clean` are
-    samples of the source domain for the guard.
+    samples of the source domain for the guard; `state` is a file that the adapter goes on from and is saved to.
     """
     for name in ("method", "preset", "guard"):
         if name in (changes or {}):
@@ -329,7 +360,8 @@ def plan_adaptation(
         _show_clean(adapter, Path(clean), stream, size)
     about["execution"] = {"device": execution.device}
     data = {"path": str(path), "size": size, "batch": batch, "detect": detect, "clean": clean and str(clean)}
-    return AdaptationPlan(adapter, stream, cell, names, {**about, "data": data}, execution)
+    kept = None if state is None else home(state)
+    return AdaptationPlan(adapter, stream, cell, names, {**about, "data": data}, execution, kept)
 
 
 def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | None) -> None:

@@ -9,7 +9,6 @@ Randomness is a function of (seed, epoch, batch), so a killed training resumes w
 
 from __future__ import annotations
 
-import io
 import json
 import logging
 import math
@@ -29,10 +28,11 @@ from torch import Tensor, nn
 
 import ctta
 from ctta.base.errors import ConfigError, CttaError, InputError, ModelError, StateError
-from ctta.base.fileio import sealed, unsealed, write_atomically, writing
+from ctta.base.fileio import write_atomically, writing
 from ctta.base.lock import locked
 from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
+from ctta.base.tensor_file import read_tensors, write_tensors
 from ctta.base.text import failure
 from ctta.core import optim
 from ctta.core.device import deterministic, pinned, resolve, upload
@@ -45,6 +45,7 @@ from ctta.training.recipe import Recipe, TrainingSettings
 
 messages = logging.getLogger("ctta")
 
+KIND = "training checkpoint"
 MEASURED = 5000  # samples from which mean and standard deviation are measured
 CALIBRATED = 1000  # samples from which the augmentation threshold is calibrated
 CHUNK = 200  # samples loaded together when nothing is learned from them
@@ -96,9 +97,7 @@ def _train(settings: TrainingSettings, out: Path, force: bool, checkpoint_second
         if progress.ended:
             write_atomically(log, "".join(json.dumps(line) + "\n" for line in learner.history).encode())
         if time.monotonic() - saved > checkpoint_seconds:
-            content = io.BytesIO()
-            torch.save(learner.state(), content)
-            write_atomically(checkpoint, sealed(content.getvalue()))
+            write_tensors(checkpoint, KIND, learner.state())
             saved = time.monotonic()
         yield progress
     write_atomically(out, safetensors.torch.save(learner.weights(), learner.metadata()))
@@ -112,9 +111,8 @@ def _resumed(settings: TrainingSettings, checkpoint: Path) -> Learner:
     if not checkpoint.exists():
         return learner
     try:
-        content = io.BytesIO(unsealed(checkpoint))
+        state = read_tensors(checkpoint, KIND)
         try:
-            state = torch.load(content, map_location="cpu", weights_only=True)
             other = state["identity"] != settings.identity()
             if not other:
                 learner.load(state)

@@ -1,0 +1,42 @@
+"""A network as it predicts now, taken out of its adapter: plain, in eval mode, with frozen statistics."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+
+from ctta.base.errors import InputError
+from ctta.core import networks
+from ctta.core import statistics as norms
+from ctta.core.processing import Processing
+
+
+def frozen_copy(adapter: Processing, network: nn.Module, x: Tensor | None) -> nn.Module:
+    """A copy of one of the adapter's networks that answers for good as it does on this batch."""
+    if x is None:
+        if norms.follows_batch(network):
+            raise InputError(
+                f'With statistics="{adapter.statistics}" the network normalises each batch anew. Give a batch of what '
+                "it will meet, whose statistics are then frozen: adapter.export(x)."
+            )
+        plain = copy.deepcopy(network)
+        norms.freeze_statistics(plain)
+    else:
+        with adapter.passing(x) as x:
+            plain = copy.deepcopy(network)  # here, so that it knows what is known of the batch
+            norms.freeze_statistics(plain, x)
+    networks.remove_own_hooks(plain)
+    return plain.to(memory_format=torch.contiguous_format).requires_grad_(False).eval()  # type: ignore[call-overload,no-any-return]
+
+
+class Summed(nn.Module):
+    """Networks whose logits are added."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([part(x) for part in self.parts]).sum(0)
