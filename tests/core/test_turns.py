@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import threading
 from concurrent.futures import ThreadPoolExecutor
 
@@ -19,27 +20,26 @@ STREAM = make_stream("image_bn", 24)
 X = STREAM[0]
 
 
-class Door:
-    """The door of turns, which says when somebody has come in and waits."""
+class Queue(dict):
+    """The ends of turns, by ticket; says when a thread has come: it looks up its own, and then the one before it."""
 
     def __init__(self):
-        self.lock, self.came = threading.Lock(), threading.Semaphore(0)
+        self.came, self.asked = threading.Semaphore(0), itertools.count(1)
 
-    def __enter__(self):
-        self.lock.acquire()
-
-    def __exit__(self, *_):
-        self.lock.release()
-        self.came.release()
+    def setdefault(self, ticket, lock):
+        found = super().setdefault(ticket, lock)
+        if next(self.asked) % 2 == 0:
+            self.came.release()
+        return found
 
 
 def make_turns():
     turns = Turns()
-    turns._door = door = Door()
-    return turns, door
+    turns._ends = queue = Queue()
+    return turns, queue
 
 
-def come(turns, door, work):
+def come(turns, queue, work):
     """Start a thread that does some work in its turn, and wait until it stands in the queue."""
 
     def run():
@@ -48,16 +48,16 @@ def come(turns, door, work):
 
     thread = threading.Thread(target=run)
     thread.start()
-    assert door.came.acquire(timeout=PATIENCE)
+    assert queue.came.acquire(timeout=PATIENCE)
     return thread
 
 
 def test_turns_come_in_the_order_of_arrival():
-    turns, door = make_turns()
+    turns, queue = make_turns()
     order = []
     with turns.take():
-        assert door.came.acquire(timeout=PATIENCE)
-        threads = [come(turns, door, lambda i=i: order.append(i)) for i in range(6)]
+        assert queue.came.acquire(timeout=PATIENCE)
+        threads = [come(turns, queue, lambda i=i: order.append(i)) for i in range(6)]
         assert order == []
     for thread in threads:
         thread.join(PATIENCE)
@@ -65,11 +65,11 @@ def test_turns_come_in_the_order_of_arrival():
 
 
 def test_who_asks_again_stands_behind_those_who_wait():
-    turns, door = make_turns()
+    turns, queue = make_turns()
     order = []
     with turns.take():
-        assert door.came.acquire(timeout=PATIENCE)
-        thread = come(turns, door, lambda: order.append("other"))
+        assert queue.came.acquire(timeout=PATIENCE)
+        thread = come(turns, queue, lambda: order.append("other"))
     with turns.take():
         order.append("again")
     thread.join(PATIENCE)
@@ -86,14 +86,12 @@ def test_a_turn_inside_a_turn_and_one_that_fails():
 
 def test_who_gives_up_waiting_lets_nobody_in_too_early():
     """An interrupt in the queue: the thread behind it still waits for the one that is at work."""
-    turns, door = make_turns()
+    turns, queue = make_turns()
     order, tried = [], threading.Semaphore(0)
 
     class Impatient:
-        def __enter__(self):
+        def acquire(self):
             raise KeyboardInterrupt
-
-        def __exit__(self, *_): ...
 
     class Tried:
         def __init__(self, lock):
@@ -107,15 +105,14 @@ def test_who_gives_up_waiting_lets_nobody_in_too_early():
             self.lock.release()
 
     with turns.take():
-        assert door.came.acquire(timeout=PATIENCE)
-        mine, turns._last, turns._lock = turns._last, Impatient(), Tried(turns._lock)
+        assert queue.came.acquire(timeout=PATIENCE)
+        turns._ends[0], turns._lock = Impatient(), Tried(turns._lock)
         with ThreadPoolExecutor(1) as pool:
             assert isinstance(pool.submit(turns.take().__enter__).exception(PATIENCE), KeyboardInterrupt)
-        assert door.came.acquire(timeout=PATIENCE)
-        thread = come(turns, door, lambda: order.append("behind"))
+        assert queue.came.acquire(timeout=PATIENCE)
+        thread = come(turns, queue, lambda: order.append("behind"))
         assert tried.acquire(timeout=PATIENCE)
         assert order == []
-    assert not mine.locked()
     thread.join(PATIENCE)
     assert order == ["behind"]
 
@@ -146,18 +143,18 @@ def test_a_prediction_waits_for_the_batch_and_a_second_thread_may_not_adapt():
     twin(STREAM[1])
     after = twin.predict(X)
     assert not torch.equal(before, after)
-    adapter._turns._door = door = Door()
+    adapter._turns._ends = queue = Queue()
     stop.stops = True
     with ThreadPoolExecutor(3) as pool:
         step = pool.submit(adapter.step, STREAM[1])
         assert stop.reached.wait(PATIENCE)
-        assert door.came.acquire(timeout=PATIENCE)
+        assert queue.came.acquire(timeout=PATIENCE)
         with pytest.raises(StateError, match=r"middle of a batch\. Only one thread may adapt"):
             adapter.step(X)
         with pytest.raises(StateError, match="Only one thread"):
             Guard(adapter).step(X)
         readers = [pool.submit(adapter.predict, X), pool.submit(adapter.source, X)]
-        assert all(door.came.acquire(timeout=PATIENCE) for _ in readers)
+        assert all(queue.came.acquire(timeout=PATIENCE) for _ in readers)
         assert not any(reader.done() for reader in readers)
         stop.go.set()
         assert step.result(PATIENCE).logits.isfinite().all()
@@ -170,14 +167,14 @@ def test_a_batch_waits_for_a_prediction():
     stop = Stops()
     adapter = TENT(nn.Sequential(stop, make_network("image_bn")))
     twin = copy.deepcopy(adapter)
-    adapter._turns._door = door = Door()
+    adapter._turns._ends = queue = Queue()
     stop.stops = True
     with ThreadPoolExecutor(2) as pool:
         reader = pool.submit(adapter.predict, X)
         assert stop.reached.wait(PATIENCE)
-        assert door.came.acquire(timeout=PATIENCE)
+        assert queue.came.acquire(timeout=PATIENCE)
         step = pool.submit(adapter.step, STREAM[1])
-        assert door.came.acquire(timeout=PATIENCE)
+        assert queue.came.acquire(timeout=PATIENCE)
         stop.go.set()
         assert torch.equal(reader.result(PATIENCE), twin.predict(X))
         assert torch.equal(step.result(PATIENCE).logits, twin(STREAM[1]))

@@ -6,6 +6,7 @@ disturb each other. One thread adapts; any number of others may predict, and get
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,8 +23,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held by the thread whose turn it is
-        self._door = threading.Lock()
-        self._last = threading.Lock()  # held by the thread that came last, until its turn is over
+        self._tickets = itertools.count()
+        self._ends: dict[int, threading.Lock] = {}  # by ticket, held until the turn is over
         self._holder, self._adapts = 0, False
 
     @contextmanager
@@ -38,14 +39,12 @@ class Turns:
                 "This adapter is in the middle of a batch. Only one thread may adapt it, others may call predict() and "
                 "source(): make one adapter for each stream, or hold a lock around the call."
             )
-        own = threading.Lock()
-        # Only `with` has no gap in which an interrupt would leave a lock held. If it comes while this thread waits,
-        # those behind it come forward; the inner lock still lets in one at a time.
-        with own:
-            with self._door:
-                ahead, self._last = self._last, own
-            with ahead:
-                pass
+        # Each thread waits for the one before it. If an interrupt takes one out of the queue, those behind it come
+        # forward, and the inner lock still lets in one at a time. Only `with` has no gap in which one would stay held.
+        ticket = next(self._tickets)
+        with self._ends.setdefault(ticket, threading.Lock()):
+            self._ends.setdefault(ticket - 1, threading.Lock()).acquire()
+            self._ends.pop(ticket - 1, None)
             with self._lock:
                 try:
                     self._holder, self._adapts = me, adapts
