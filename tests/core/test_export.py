@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
@@ -108,6 +109,9 @@ def test_layers_without_statistics_of_their_own_get_those_of_the_batch():
 
 def test_a_guard_exports_what_it_answers_with(monkeypatch):
     guard = Guard(adapted("tent", lr=0.05, statistics="auto"))
+    assert guard.network is guard.adapter.source_model, "it is on trial"
+    assert close(guard.export(X)(X), guard.predict(X))
+    guard.state = replace(guard.state, trial=0)
     assert guard.network is guard.adapter.network
     assert close(guard.export(X)(X), guard.predict(X))
     monkeypatch.setattr("ctta.core.health.WATCH", -1.0)

@@ -84,10 +84,20 @@ def test_a_layer_worked_by_hand():
     x = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
     mean, variance, excess = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, Belief(0.5, 0.5))
     explained = 0.475 / 0.525
-    assert mean.item() == pytest.approx(4 * (16 - explained) / 16.5)  # a spread of 4.05 counts as 1
-    of_variance = (16 / 3 - explained) / (16 / 3 + 0.5)  # a shift of 4 squared; the spread of 256 counts as 3
+    assert mean.item() == pytest.approx(4 * (9 - explained) / 9.5)  # a shift of 16 counts as 9, a spread of 4.05 as 1
+    of_variance = (9 / 3 - explained) / (9 / 3 + 0.5)  # a shift of 4 squared counts as 9, the spread of 256 as 3
     assert variance.item() == pytest.approx(5**of_variance)
-    assert excess.item() == pytest.approx(16 - explained)
+    assert excess.item() == pytest.approx(9 - explained)
+
+
+def test_one_channel_that_was_nearly_constant_is_not_all_there_is():
+    """Of 64 channels one has a source variance of a millionth of the batch's: it alone makes no layer follow."""
+    x = torch.randn(64, 64, 5, 5, generator=torch.Generator().manual_seed(0))
+    variance = torch.ones(64)
+    variance[0] = 1e-6
+    _, found, excess = shares.blend(x, torch.zeros(64), variance, 1e-8, Belief(1 / 64))
+    assert excess < 3
+    assert (found[1:] - 1).abs().max() < 0.2
 
 
 @pytest.mark.parametrize("shape", [(6, 4), (6, 4, 9), (6, 4, 3, 3), (6, 4, 3, 3, 2)])

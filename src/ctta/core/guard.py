@@ -140,7 +140,7 @@ class Guard(Savable):
         if (reference := step.reference) is None:
             return replace(step, info={**step.info, **self._info({})})
         found = self._compare(step.logits, reference, batch)
-        trusted = not self._distrusts
+        trusted = self.verdict == "healthy" and self.state.trial == 0
         step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
@@ -171,7 +171,7 @@ class Guard(Savable):
     @property
     def _distrusts(self) -> bool:
         """Whether the prediction is that of the source's weights."""
-        return self.verdict != "healthy" or self.state.trial > 0
+        return self.verdict in ("watched", "frozen") or self.state.trial > 0
 
     @in_turn
     def export(self, x: Tensor | None = None) -> nn.Module:

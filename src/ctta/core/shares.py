@@ -18,9 +18,9 @@ k is the law of total variance: if classes explain the part c of how images diff
 shift of c p and a spread of 1 - c p. So one class at a time, one image at a time and small batches leave the source's
 statistics as they are unless the shift is larger than any class could explain. Early and middle layers, in which a
 corruption shows and a class hardly does, follow earlier than the last ones. Shift and spread are averages over the
-layer's channels, in units of the source's variance, of which images can differ by no more than all. The variance has a
-share of its own, by the same rule: there an image's own value is its mean square about the source's mean. It is
-interpolated on a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold.
+layer's channels, in units of the source's variance, and at most so large in each channel. The variance has a share of
+its own, by the same rule: there an image's own value is its mean square about the source's mean. It is interpolated on
+a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold.
 
 Likeness and doubt are found by predicting the batch with the source model, first under the most cautious shares, those
 of likeness 1: on a clean stream they are the source's own predictions. What the layers show together is
@@ -47,7 +47,8 @@ DOUBT, CLEAR, STRONG = 2.0, 0.4, 3.0  # in units of the spread, see above
 AT_HOME = 0.9 * DOUBT  # with more doubt than this there is no sign that the domain has shifted
 LARGE = 32  # images, of which a half is enough to see whether they are alike
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
-WIDEST_MEAN, WIDEST_SQUARE = 1.0, 3.0  # the largest spreads; for squares, about that of a normal distribution
+# The largest spreads and shift of a channel, so that one that was nearly constant in the source data is not everything.
+WIDEST_MEAN, WIDEST_SQUARE, FARTHEST = 1.0, 3.0, 9.0
 
 
 @dataclass(frozen=True)
@@ -95,7 +96,7 @@ def share(shift: Tensor, spread: Tensor, belief: Belief) -> tuple[Tensor, Tensor
 
 def spread(values: Tensor, prior: float, widest: float) -> Tensor:
     """The variance over images of their own values (N, C), averaged over channels; the prior counts as one image."""
-    return (values.var(0, correction=0) + prior / len(values)).mean().clamp(max=widest)
+    return (values.var(0, correction=0) + prior / len(values)).clamp(max=widest).mean()
 
 
 def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,9 +111,9 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief)
     with torch.no_grad():
         means = (image_mean - mean) / (variance + eps).sqrt()
         squares = image_variance / (variance + eps) + means.square()
-        shift = means.mean(0).square().mean()
+        shift = means.mean(0).square().clamp(max=FARTHEST).mean()
         mean_share, of_mean = share(shift, spread(means, PRIOR_MEAN, WIDEST_MEAN), belief)
-        shift = ((batch_variance - variance) / (variance + eps)).square().mean()
+        shift = ((batch_variance - variance) / (variance + eps)).square().clamp(max=FARTHEST).mean()
         variance_share, of_variance = share(shift, spread(squares, PRIOR_SQUARE, WIDEST_SQUARE), belief)
     blended = log_source.lerp(log_batch, variance_share).exp() - eps
     return mean.lerp(batch_mean, mean_share), blended, of_mean.maximum(of_variance)
