@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rich.table import Table
+import torch
 from torch import Tensor, nn
 
 from ctta import DSS
@@ -33,9 +34,10 @@ def network_bytes(network: nn.Module) -> int:
 
 
 def alive() -> list[Tensor]:
-    """Every tensor that Python can reach, except the compiler's, which have no memory."""
+    """Every dense tensor that Python can reach, except the compiler's, which have no memory."""
     gc.collect()
-    return [thing for thing in gc.get_objects() if type(thing) in (Tensor, nn.Parameter)]
+    tensors = (thing for thing in gc.get_objects() if type(thing) in (Tensor, nn.Parameter))
+    return [tensor for tensor in tensors if tensor.layout is torch.strided]
 
 
 def around_passes(network: nn.Module, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

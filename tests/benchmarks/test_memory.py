@@ -35,3 +35,10 @@ def test_counted_bytes_are_counted_once():
     x = torch.zeros(10, dtype=torch.float32)
     assert memory.tensor_bytes([x, x[2:], x.view(2, 5)]) == 40
     assert memory.tensor_bytes([x, x.clone()]) == 80
+
+
+def test_sparse_tensors_elsewhere_do_not_matter():
+    sparse = torch.eye(3).to_sparse()
+    found = memory.alive()
+    assert not any(one is sparse for one in found)
+    assert memory.tensor_bytes(found) > 0

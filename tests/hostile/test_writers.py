@@ -113,7 +113,7 @@ def test_a_run_that_is_killed_at_random_moments_ends_like_an_unbroken_one(tmp_pa
     assert ends == [str(-signal.SIGKILL)] * kills + ["0"], (moments, made.stderr)
     attempt("processes that were killed", kills)
     assert_same_runs(whole, RunFolder(out))
-    assert not [path for path in out.rglob("*") if path.name.endswith((".lock", ".tmp", ".pt"))]
+    assert not [path for path in out.rglob("*") if path.name.endswith((".lock", ".tmp", ".safetensors"))]
 
 
 @pytest.mark.parametrize("flock", [True, False])

@@ -143,7 +143,7 @@ def test_the_run_folder_knows_no_errors(tmp_path, model, photos):
     run = folder.run()
     assert (run.command, run.stream["images"]) == ("ctta adapt", 10)
     assert run.notes == ("0.0 % of the predictions differ from the unadapted model's.", "Guard: no sign of harm.")
-    assert not list(folder.path.rglob("*.pt"))
+    assert not list(folder.path.rglob("*.safetensors"))
 
 
 def test_batches_of_which_nothing_can_be_read_are_left_out(tmp_path, model, photos):

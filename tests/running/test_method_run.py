@@ -46,7 +46,7 @@ def test_a_run_leaves_records_samples_and_marks(tmp_path):
     dss = records(folder)["dss-s0"]
     assert all(record.selected is not None and record.info["views"] == 2 for record in dss)
     assert all(round(record.info["selected"] * record.n) == record.selected for record in dss)
-    assert not list(tmp_path.rglob("*.pt"))
+    assert not list(tmp_path.rglob("*.safetensors"))
 
 
 def test_source_data_reach_the_methods_that_need_them(tmp_path):

@@ -77,7 +77,7 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path):
             if status.done == 3:
                 break
         stopped.close()
-        assert list((tmp_path / "stopped").rglob("*.pt")), "there is a checkpoint"
+        assert list((tmp_path / "stopped").rglob("*.safetensors")), "there is a checkpoint"
         found = execute(tmp_path / "stopped", methods=["eata"])
     assert len(found.records("eata-s0")) == 4
     for record, other in zip(found.records("eata-s0"), expected.records("eata-s0"), strict=True):

@@ -46,7 +46,7 @@ def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, every):
     assert not multiprocessing.active_children()
     assert_same_runs(whole, folder)
     assert folder.run().environment["threads"] == 1
-    assert not list(folder.path.rglob("*.pt"))
+    assert not list(folder.path.rglob("*.safetensors"))
     again = list(run(experiments.make(SPEC), folder.path, Processes()))
     assert again == [Status(folders=1, opened=1, batches=60, done=60)]
 

@@ -53,7 +53,7 @@ def test_a_killed_node_changes_nothing(tmp_path):
         pass
     assert_same_runs(local, ray)
     assert table(local) == table(ray)
-    assert not list(ray.path.rglob("*.pt"))
+    assert not list(ray.path.rglob("*.safetensors"))
 
 
 def table(folder: RunFolder) -> list[dict[str, str]]:
