@@ -11,8 +11,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rich.table import Table
 import torch
+from rich.table import Table
 from torch import Tensor, nn
 
 from ctta import DSS
