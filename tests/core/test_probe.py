@@ -9,11 +9,13 @@ import math
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ctta import EATA, TENT, Guard, InputError, StateError, Step
 from ctta.core import guard as guards
 from ctta.core import probe as probes
 from ctta.testing.contract import flat_state, same
+from ctta.testing.device import pretended
 from ctta.testing.networks import CLASSES, make_batch, make_network
 
 CLEAN = [make_batch("image_bn", 40, seed) for seed in range(100, 105)]
@@ -271,3 +273,31 @@ def test_a_damaged_state_changes_nothing():
         assert same(before, flat_state(other.state_dict()))
     other.load_state_dict(guard.state_dict())
     assert torch.equal(other.probe.x, guard.probe.x)
+
+
+def test_on_another_device_the_guard_finds_the_same(monkeypatch):
+    """What is computed in double precision is computed on the host, because not every device has it."""
+    monkeypatch.setattr(probes, "APART", 10)
+    told = []
+    with pretended() as device:
+        for there in (torch.device("cpu"), device):
+            guard = Guard(Forgetful(make_network("image_bn").to(there), lr=0.0))
+            guard.prepare((x.to(there), y.to(there)) for x, y in labelled())
+            for x in STREAM[:21]:
+                guard(x.to(there))
+            told.append([(event.batch, event.words) for event in guard.events])
+    assert told[0]
+    assert told[0] == told[1]
+
+
+def test_double_precision_is_only_asked_of_the_host():
+    class NoDoubles(TorchDispatchMode):
+        def __torch_dispatch__(self, operation, types, args=(), kwargs=None):
+            given = [one for one in (*args, *(kwargs or {}).values()) if isinstance(one, Tensor)]
+            made = operation(*args, **(kwargs or {}))
+            doubled = isinstance(made, Tensor) and made.dtype == torch.float64
+            assert not (doubled and any(one.device.type == "meta" for one in given)), operation
+            return made
+
+    with NoDoubles(), pytest.raises(NotImplementedError, match="meta"):  # it is copied to the host first
+        probes.bins(torch.zeros(4, 3, device="meta"))

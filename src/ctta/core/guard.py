@@ -261,7 +261,7 @@ class Guard(Savable):
         self.state = replace(self.state, probed=batch)
 
     def _bet(self, x: Tensor, batch: int) -> None:
-        """Take in how like the clean samples a batch is, until it is told that the stream is not."""
+        """Bet that a batch is not like the clean samples; after it is won and told, no more."""
         if self.probe is None or self.bet.won or batch % self.every:
             return
         random = torch.Generator().manual_seed(mix(self.adapter.seed, batch))

@@ -64,8 +64,8 @@ class Probe:
     def forgotten(self, predict: Predict, reference: Predict, device: torch.device) -> str:
         """What an adapter has forgotten, in words; empty if nothing."""
         parts = [part.to(device) for part in torch.split(self.x, TOGETHER)]
-        own, start = (torch.cat([answer(part) for part in parts]) for answer in (predict, reference))
-        target = start.argmax(1) if self.y is None else self.y.to(device)
+        own, start = (torch.cat([answer(part) for part in parts]).cpu() for answer in (predict, reference))
+        target = start.argmax(1) if self.y is None else self.y
         shares = known(own, target), known(start, target)
         ranks = effective_rank(own.softmax(1)), effective_rank(start.softmax(1))
         now, then, rank, full = torch.stack([*shares, *ranks]).tolist()
@@ -143,7 +143,7 @@ class Bet:
 
 def bins(logits: Tensor) -> list[int]:
     """In which bin the entropy of each prediction lies: the bins are equal on a logarithmic scale below ln C."""
-    shares = entropy(logits.to(torch.float64)) / math.log(max(2, logits.shape[1]))
+    shares = entropy(logits.cpu().to(torch.float64)) / math.log(max(2, logits.shape[1]))
     places = (shares.clamp(min=1e-300).log10() + DECADES) * PER_DECADE
     found: list[int] = places.clamp(0, BINS - 1).to(torch.int64).tolist()
     return found

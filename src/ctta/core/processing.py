@@ -123,7 +123,7 @@ class Processing(MethodTools):
         step, answers, state = self._attempt(x)
         if not answers and self._source_logits(x).isfinite().all():
             log.warning(
-                "%s: the adapted weights give answers that are not finite at batch %d, and the source's do not. "
+                "%s: the adapted weights give answers that are not finite at batch %d; the source's give finite ones. "
                 "Weights, statistics and optimiser went back to the source's. If this happens again, lower lr.",
                 self.name,
                 self.batches,

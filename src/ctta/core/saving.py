@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -27,9 +28,9 @@ FILE = "adapter.safetensors"  # in a folder that `save_pretrained` made
 class Savable(nn.Module):
     """What an adapter and a guard have in common: they are saved whole, in one file."""
 
+    @abstractmethod
     def made(self) -> dict[str, Any]:
         """How this was made, as far as the state does not say it."""
-        raise NotImplementedError
 
     def save(self, path: Path | str) -> None:
         """Write everything to one file of safetensors, atomically; `ctta.load(path, model)` goes on from there."""
