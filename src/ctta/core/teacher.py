@@ -121,15 +121,18 @@ class MeanTeacher(Adapter):
         seen = {"source_confidence": mean_confidence(self.run(self.source_model, x))}
         return seen if doubt is None else {**seen, "doubt": doubt}
 
-    def pseudo_label(self, x: Tensor) -> tuple[Tensor, int]:
-        """The teacher's logits, and how many views were averaged for them (0: the un-augmented batch)."""
+    def pseudo_label(self, x: Tensor, seen: list[Tensor] | None = None) -> tuple[Tensor, int]:
+        """The teacher's logits, and how many views were averaged for them (0: the un-augmented batch).
+
+        The logits of each view go to `seen`.
+        """
         threshold = self.config.augmentation_threshold
         unsure = self.observed.get("source_confidence", 1.0) < threshold
         wanted = threshold == 1 or (unsure and self.observed.get("doubt", 0.0) < AT_HOME)
         views = self.config.views if wanted else 0
-        return self.averaged(self.teacher, x, views), views
+        return self.averaged(self.teacher, x, views, seen), views
 
-    def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
+    def averaged(self, network: nn.Module, x: Tensor, views: int, seen: list[Tensor] | None = None) -> Tensor:
         """Mean of the logits over augmented views, each normalised with its own statistics; 0: the un-augmented batch.
 
         The un-augmented batch has the weight in it that `unaugmented_weight` says.
@@ -141,6 +144,8 @@ class MeanTeacher(Adapter):
         confidence = total.new_zeros(())
         for logits in self.run_views(network, x, views, antithetic=self.config.antithetic):
             total += logits
+            if seen is not None:
+                seen.append(logits)
             if weight == "confidence":
                 confidence += mean_confidence(logits)
         mean = total / views
