@@ -12,7 +12,7 @@ import torch
 
 import ctta
 from ctta import METHODS, Execution
-from ctta.testing import CHECKS, NETWORKS, Case
+from ctta.testing import CHECKS, NETWORKS, Case, contract
 from ctta.testing.contract import LIVELY, predictions, same
 
 
@@ -34,6 +34,14 @@ def test_contract_with_parallel_passes(check, method):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_contract_with_auto_statistics(check, method, network):
     check(Case(METHODS[method], network, {"statistics": "auto"}))
+
+
+@pytest.mark.parametrize("kind", ["robust", "instance"])
+@pytest.mark.parametrize("network", ["image_bn", "pointnet_bn"])
+@pytest.mark.parametrize("method", ["bn_adapt", "tent", "cotta"])
+@pytest.mark.parametrize("check", [contract.check_reset_replays, contract.check_save_and_load])
+def test_contract_with_statistics_of_other_methods(check, method, network, kind):
+    check(Case(METHODS[method], network, {"statistics": kind}))
 
 
 def test_lively_settings_are_settings_of_methods():

@@ -12,7 +12,7 @@ from ctta import METHODS
 from ctta.testing.networks import ImageBN
 
 COUNTS: Counter[str] = Counter()
-PARTIAL = ("roid",)  # it augments only the samples it keeps, a part of a pass
+PARTIAL = ("roid", "cmf", "deyo")  # their second pass is of the samples that they keep only, a part of a pass
 
 
 class Counted(nn.Module):

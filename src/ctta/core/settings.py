@@ -53,14 +53,15 @@ class OptimizerSettings(Config):
 class Normalization(Config):
     """Which statistics BatchNorm layers use. Settings of every method that does not keep the source's."""
 
-    statistics: Literal["batch", "mixed", "running", "auto"] = setting(
+    statistics: Literal["batch", "mixed", "running", "robust", "instance", "auto"] = setting(
         "batch",
-        "Statistics of BatchNorm layers: the batch's, mixed with the source's, an average along the stream, or auto: "
-        "mixed per layer by how far the batch has shifted.",
+        "Statistics of BatchNorm layers: the batch's, mixed with the source's, an average along the stream (running; "
+        "robust: RoTTA's), the source's corrected per sample (instance: NOTE's), or auto: mixed per layer by how far "
+        "the batch has shifted.",
     )
     batch_weight: float = setting(
         0.1,
-        "Weight of the batch in mixed statistics; step of the average in running ones.",
+        "Weight of the batch in mixed statistics; step of the average in running ones, of robust ones it is 0.05.",
         low=0.0,
         high=1.0,
         was="batch_share",

@@ -33,10 +33,12 @@ from ctta.methods.eta import ETA as ETA
 from ctta.methods.eata import EATA as EATA
 from ctta.methods.sar import SAR as SAR
 from ctta.methods.rdumb import RDumb as RDumb
+from ctta.methods.deyo import DeYO as DeYO
 from ctta.methods.cotta import CoTTA as CoTTA
 from ctta.methods.dss import DSS as DSS
 from ctta.methods.lame import LAME as LAME
 from ctta.methods.roid import ROID as ROID
+from ctta.methods.cmf import CMF as CMF
 from ctta.methods.shot import SHOT as SHOT
 from ctta.methods.rmt import RMT as RMT
 from ctta.methods.adacontrast import AdaContrast as AdaContrast

@@ -35,6 +35,7 @@ LIVELY: Mapping[str, Any] = {
     "refine_after": 16,
     "margin": 0.9,
     "similarity": 0.95,
+    "plpd": -1.0,
     "reset_every": 4,
 }
 
