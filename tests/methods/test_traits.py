@@ -12,7 +12,8 @@ from ctta import METHODS
 from ctta.testing.networks import ImageBN
 
 COUNTS: Counter[str] = Counter()
-PARTIAL = ("roid", "cmf", "deyo")  # their second pass is of the samples that they keep only, a part of a pass
+PARTIAL = ("roid", "cmf", "deyo", "rotta")  # their second pass is of the samples that they keep only, a part of a pass
+SETTINGS = {"rotta": {"memory": 4, "every": 8}}  # so that every second batch is followed by an update
 
 
 class Counted(nn.Module):
@@ -46,7 +47,7 @@ def backwards(monkeypatch):
 def test_passes_are_as_declared(name):
     generator = torch.Generator().manual_seed(0)
     dark, bright = torch.rand(2, 4, 3, 32, 32, generator=generator) * 0.4 + torch.tensor([0.0, 0.6]).view(2, 1, 1, 1, 1)
-    adapter = METHODS[name](Counted(), preset="cifar10")
+    adapter = METHODS[name](Counted(), preset="cifar10", **SETTINGS.get(name, {}))
     adapter.prepare([(dark, torch.arange(4)), (bright, torch.arange(4))])
     adapter.step(dark)  # the first augmentations come with a trial pass, which is not counted
     forwards, backwards = [], []

@@ -78,6 +78,15 @@ class Features(Config):
 
 
 @dataclass(frozen=True)
+class SampleShape(Config):
+    """The shape of a sample. Settings of every method whose state has it."""
+
+    sample: tuple[int, ...] | None = setting(
+        None, "Shape of a sample, such as (3, 32, 32); none: that of the first batch."
+    )
+
+
+@dataclass(frozen=True)
 class Augmentation(Config):
     """How views are augmented. Settings of every method that makes augmented views."""
 

@@ -41,6 +41,7 @@ from ctta.methods.roid import ROID as ROID
 from ctta.methods.cmf import CMF as CMF
 from ctta.methods.shot import SHOT as SHOT
 from ctta.methods.rmt import RMT as RMT
+from ctta.methods.rotta import RoTTA as RoTTA
 from ctta.methods.adacontrast import AdaContrast as AdaContrast
 # isort: on
 

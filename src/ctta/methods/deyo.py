@@ -134,7 +134,7 @@ def shuffled_patches(x: Tensor, patches: int, random: Randomness) -> Tensor:
     n, channels = x.shape[:2]
     parts = x.view(n, channels, patches, height, patches, width).permute(0, 2, 4, 1, 3, 5).flatten(1, 2)
     order = torch.rand(n, patches**2, dtype=torch.float32, generator=random.device, device=x.device).argsort(1)
-    parts = parts[torch.arange(n, device=x.device)[:, None], order].unflatten(1, (patches, patches))
+    parts = parts[torch.arange(n, device=x.device)[:, None], order].view(n, patches, patches, channels, height, width)
     return resized(parts.permute(0, 3, 1, 4, 2, 5).reshape(x.shape), size)
 
 

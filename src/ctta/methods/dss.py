@@ -128,7 +128,10 @@ class DSS(MeanTeacher):
         self.follow_student()
         self.restore()
 
-        logits = self.averaged(self.teacher, x, views) if config.predict_after else teacher
+        if config.predict_after:
+            logits = self.answer(lambda: self.run(self.student, x), lambda: self.averaged(self.teacher, x, views))
+        else:
+            logits = self.answer(lambda: student, lambda: teacher)
         confidence, selected = pseudo.amax(1), weight >= 0.5
         info = {
             "loss": loss,

@@ -36,6 +36,8 @@ LIVELY: Mapping[str, Any] = {
     "margin": 0.9,
     "similarity": 0.95,
     "plpd": -1.0,
+    "memory": 12,
+    "every": 8,
     "reset_every": 4,
 }
 
