@@ -55,9 +55,9 @@ def test_passes_are_as_declared(name):
         COUNTS.clear()
         step = adapter.step(x)
         forwards.append(COUNTS["images"] / len(x))
-        backwards.append(COUNTS["backwards"])
+        backwards.append(COUNTS["backwards"] / (len(x) if adapter.traits.episodic else 1))
         assert step.info["forwards"] == pytest.approx(forwards[-1])
-        assert step.info["backwards"] == backwards[-1]
+        assert step.info["backwards"] == COUNTS["backwards"]
     fewest, most = adapter.traits.forwards
     assert fewest <= min(forwards) <= max(forwards) <= most
     if name not in PARTIAL:
@@ -72,11 +72,13 @@ def test_every_method_declares_its_own(kind):
 
 @pytest.mark.parametrize("kind", METHODS.values(), ids=METHODS)
 def test_what_learns_is_as_declared(kind):
-    """Nothing, norm parameters or all parameters, by the first word of `learns`."""
+    """Nothing, norm parameters, all parameters or prompts, by the first word of `learns`."""
     adapter = kind(ImageBN(), preset="cifar10")
     norm = {"bn1.weight", "bn1.bias", "bn2.weight", "bn2.bias"}
     learned = {id(parameter) for parameter in adapter.trained}
     names = {name for network in adapter.children() for name, p in network.named_parameters() if id(p) in learned}
     every = {name for name, _ in adapter.source_model.named_parameters()}
     word = kind.traits.learns.split()[0]
-    assert {"nothing": names == set(), "norm": names == norm, "all": names >= every}.get(word, norm <= names < every)
+    expected = {"nothing": names == set(), "norm": names == norm, "all": names >= every}
+    expected["input"] = names == {"specific", "agnostic"}
+    assert expected.get(word, norm <= names < every)

@@ -37,6 +37,7 @@ class Traits:
     answers: Literal["before", "after"] = "before"  # whether the prediction comes before or after the batch's update
     source: Literal["none", "statistics", "samples"] = "none"  # what `prepare` keeps of the source data
     boundaries: bool = False  # whether it uses the hint that a domain starts
+    episodic: bool = False  # whether it forgets all after each sample; backward passes are then per sample
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,12 @@ class MethodTools(AdapterState):
         """followers <- keep followers + (1 - keep) leaders, in place."""
         networks.interpolate(followers, leaders, 1 - keep)
 
+    def forget(self) -> None:
+        """What learns goes back to where it started, and so does the optimiser; for methods that do so per sample."""
+        networks.overwrite(*self.trained_and_source())
+        if self.optimizer is not None:
+            optim.clear_moments(self.optimizer)
+
     @property
     def observed(self) -> Mapping[str, Any]:
         """What `observe` computed for this batch; 0-d tensors are numbers here."""

@@ -27,6 +27,7 @@ from ctta.core.views import Views
 from ctta.methods.source import Source as Source
 from ctta.methods.bn_adapt import BNAdapt as BNAdapt
 from ctta.methods.test_aug import TestAug as TestAug
+from ctta.methods.memo import MEMO as MEMO
 from ctta.methods.tent import TENT as TENT
 from ctta.methods.conjugate_pl import ConjugatePL as ConjugatePL
 from ctta.methods.eta import ETA as ETA
@@ -36,6 +37,7 @@ from ctta.methods.rdumb import RDumb as RDumb
 from ctta.methods.deyo import DeYO as DeYO
 from ctta.methods.cotta import CoTTA as CoTTA
 from ctta.methods.dss import DSS as DSS
+from ctta.methods.vdp import VDP as VDP
 from ctta.methods.lame import LAME as LAME
 from ctta.methods.roid import ROID as ROID
 from ctta.methods.cmf import CMF as CMF

@@ -63,7 +63,9 @@ class Case:
         return adapter
 
     def stream(self, batches: int = 6) -> list[Tensor]:
-        return make_stream(self.network, batches)
+        """Batches for the network; a method that takes samples one by one gets few of them."""
+        few = 2 if self.method.traits.episodic else None
+        return [x[:few] for x in make_stream(self.network, batches)]
 
     def has(self, setting: str) -> bool:
         """Whether the method has a setting of this name."""
