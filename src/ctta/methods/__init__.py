@@ -45,6 +45,7 @@ from ctta.methods.shot import SHOT as SHOT
 from ctta.methods.rmt import RMT as RMT
 from ctta.methods.rotta import RoTTA as RoTTA
 from ctta.methods.adacontrast import AdaContrast as AdaContrast
+from ctta.methods.ttt import TTT as TTT
 # isort: on
 
 _CLASSES = [kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, Adapter)]

@@ -38,6 +38,7 @@ LIVELY: Mapping[str, Any] = {
     "plpd": -1.0,
     "memory": 12,
     "every": 8,
+    "head_steps": 3,
     "reset_every": 4,
 }
 
