@@ -77,7 +77,7 @@ def test_a_model_that_is_only_a_head():
 
 
 def test_the_loss_falls():
-    adapter = TTT(joint_network(), joint=True, lr=0.01, steps=10)
+    adapter = TTT(joint_network(), joint=True, lr=0.001, steps=10)
     x = make_batch("image_bn", 8, 0).double()
     losses = [adapter.step(x).info["loss"].item() for _ in range(4)]
     assert losses == sorted(losses, reverse=True)

@@ -46,6 +46,7 @@ from ctta.methods.rmt import RMT as RMT
 from ctta.methods.rotta import RoTTA as RoTTA
 from ctta.methods.adacontrast import AdaContrast as AdaContrast
 from ctta.methods.ttt import TTT as TTT
+from ctta.methods.ttt_mae import TTTMAE as TTTMAE
 # isort: on
 
 _CLASSES = [kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, Adapter)]

@@ -39,6 +39,8 @@ LIVELY: Mapping[str, Any] = {
     "memory": 12,
     "every": 8,
     "head_steps": 3,
+    "steps": 2,
+    "masks": 2,
     "reset_every": 4,
 }
 
