@@ -37,8 +37,9 @@ def _checking() -> Iterator[None]:
 
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
-    """The shapes of networks; those of what else a method holds go by its settings, which are compared later."""
-    return {name: getattr(value, "shape", None) if "." in name else None for name, value in state.items()}
+    """The shapes of the source model; those of what else a method holds go by its settings, compared later."""
+    source = "source_model."
+    return {name: getattr(value, "shape", None) if name.startswith(source) else None for name, value in state.items()}
 
 
 class AdapterState(Savable, ABC):

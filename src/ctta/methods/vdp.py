@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.config import setting
+from ctta.base.errors import InputError
 from ctta.core.adapter import Step
 from ctta.core.export import Summed
 from ctta.core.losses import cross_entropy
@@ -139,7 +140,13 @@ class VDP(TeacherAdapter):
 
     def look(self, prompts: Prompts, x: Tensor, *, grad: bool = False) -> Tensor:
         """The network's logits for the prompted batch."""
-        return self.run(self.source_model, x + self.added(prompts), grad=grad)
+        added = self.added(prompts)
+        if added.dim() == 3 and added.shape != x.shape[1:]:
+            if self.batches:
+                shapes = f"{tuple(added.shape)}; this batch has {tuple(x.shape[1:])}"
+                raise InputError(f"VDP's prompts have the shape of an image, so all have one, {shapes}. Resize them.")
+            return self.run(self.source_model, x, grad=grad)  # nothing is learned yet, not even the shape
+        return self.run(self.source_model, x + added, grad=grad)
 
     def begin_domain(self) -> None:
         """What the last domain taught becomes importance, and the place to stay at."""

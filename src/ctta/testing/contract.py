@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import CttaError, InputError, ModelError
-from ctta.core import optim
+from ctta.core import networks, optim
 from ctta.core.adapter import Adapter, Step
 from ctta.testing.device import pretended, waits
 from ctta.testing.networks import CLASSES, make_network, make_stream
@@ -66,8 +66,8 @@ class Case:
         return adapter
 
     def stream(self, batches: int = 6) -> list[Tensor]:
-        """Batches for the network; a method that takes samples one by one gets few of them."""
-        few = 2 if self.method.traits.episodic else None
+        """Batches for the network; a method that takes samples one by one gets the first of each."""
+        few = 1 if self.method.traits.episodic else None
         return [x[:few] for x in make_stream(self.network, batches)]
 
     def has(self, setting: str) -> bool:
@@ -183,6 +183,7 @@ def check_reset_replays(case: Case) -> None:
 def check_restore_source(case: Case) -> None:
     """restore_source() puts every network and the optimiser back to the source; counters go on."""
     adapter, fresh, stream = case.adapter(), case.adapter(), case.stream()
+    fresh.change_settings(*fresh.settings_for(stream[0].shape))
     predictions(adapter, stream)
     adapter.restore_source()
     assert adapter.batches == len(stream), "restore_source() changed the number of batches"
@@ -376,7 +377,13 @@ class Fuse:
             raise self.fault
         if self.fault == "answers":
             return torch.full_like(logits, float("nan"))
-        poisoned: Tensor = PoisonedGradient.apply(logits)  # type: ignore[no-untyped-call]
+        return self.poison(logits)
+
+    def poison(self, values: Tensor) -> Tensor:
+        """The same values, with a gradient that is not finite if that is the fault."""
+        if self.fault != "gradient":
+            return values
+        poisoned: Tensor = PoisonedGradient.apply(values)  # type: ignore[no-untyped-call]
         return poisoned
 
 
@@ -398,6 +405,8 @@ class Fragile(nn.Module):
     def __init__(self, network: nn.Module, fuse: Fuse) -> None:
         super().__init__()
         self.network, self.fuse = network, fuse
+        head = network.get_submodule(networks.find_head(network, CLASSES))
+        head.register_forward_pre_hook(lambda _, args: (fuse.poison(args[0]),))  # for losses that end in features
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fuse.burn(self.network(x))
