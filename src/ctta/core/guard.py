@@ -197,7 +197,7 @@ class Guard(Savable):
         """
         gathered = probes.Gatherer()
         batches = self._gathering(source, gathered)
-        if self.adapter.traits.source != "none":
+        if self.adapter.source_for(self.adapter.config.asdict()) != "none":
             self.adapter.prepare(batches)
         else:
             for _ in batches:
@@ -215,7 +215,7 @@ class Guard(Savable):
         """The batches of source data, from which the first samples are gathered."""
         for batch in source:
             x, y = (batch, None) if isinstance(batch, Tensor) else batch
-            if y is None and self.adapter.traits.source != "none":
+            if y is None and self.adapter.source_for(self.adapter.config.asdict()) != "none":
                 raise InputError(f"{type(self.adapter).__name__} needs source data with labels. Give (x, y) batches.")
             if not gathered.full:
                 gathered.add(x, y, self.adapter.source(x))

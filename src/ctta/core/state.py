@@ -36,6 +36,12 @@ def _checking() -> Iterator[None]:
         raise StateError(f"This state is damaged, and nothing was loaded ({failure(error)}).") from error
 
 
+def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The shapes of the source model; those of what else a method holds go by its settings, compared later."""
+    source = "source_model."
+    return {name: getattr(value, "shape", None) if name.startswith(source) else None for name, value in state.items()}
+
+
 class AdapterState(Savable, ABC):
     """What `state_dict()` holds besides tensors: the settings, counters and the optimiser."""
 
@@ -87,8 +93,7 @@ class AdapterState(Savable, ABC):
         if not isinstance(method, str) or method != self.name:
             made_by = f"method {quoted(method)}" if isinstance(method, str) else "something that is not an adapter"
             raise StateError(f"This state was saved by {made_by}; it cannot go on in {self.name!r}.")
-        ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
-        theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
+        ours, theirs = _shapes(self.state_dict()), _shapes(state_dict)
         if strict and ours != theirs:
             here, there = (any(name.startswith(DRIFT) for name in names) for names in (ours, theirs))
             if here != there:

@@ -397,7 +397,7 @@ def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:
 def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None) -> experiments.Experiment:
     given = {"batch": batch, "size": size or 1}
     problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
-    if (kind := known(method)) and kind.traits.source != "none":
+    if (kind := known(method)) and kind.source_for(about["methods"][0]) != "none":
         free = [name for name, other in METHODS.items() if other.traits.source == "none"]
         problems.append(
             f"{quoted(method)} needs labelled source data, which are not given. Choose from: {', '.join(free)}."
