@@ -26,6 +26,7 @@ Statistics = Literal["source", "batch", "mixed", "running", "auto"]
 # What one batch may do to running statistics: it counts as no farther away than so many standard deviations, with a
 # variance no more than so many times larger or smaller. Corruptions stay within; pixels from 0 to 255 do not.
 FARTHEST, WIDEST = 3.0, 9.0
+STREAM_BUFFERS = ("stream_mean", "stream_var")  # names of the average along the stream, in a layer
 
 
 class StreamStatistics:
@@ -93,8 +94,8 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
             layer.stream.weight = weight  # type: ignore[union-attr]
         if kind == "running":
             mean, variance = _source(layer)
-            layer.register_buffer("stream_mean", mean.clone())
-            layer.register_buffer("stream_var", variance.clone())
+            for name, start in zip(STREAM_BUFFERS, (mean, variance), strict=True):
+                layer.register_buffer(name, start.clone())
     use_statistics(module, kind)
 
 
@@ -220,7 +221,7 @@ def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
         if hook := _hook(layer):
             remove_hook(layer, hook)
             vars(layer).pop("stream")
-        for name in ("stream_mean", "stream_var"):
+        for name in STREAM_BUFFERS:
             layer._buffers.pop(name, None)
 
 

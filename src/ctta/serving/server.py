@@ -1,0 +1,95 @@
+"""The service as a process: it listens, loads the model, and ends gracefully."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from types import FrameType
+
+import uvicorn
+
+from ctta.base.errors import ConfigError
+from ctta.serving.app import make_app
+from ctta.serving.house import House
+from ctta.serving.security import Tokens
+from ctta.serving.settings import ServeSettings
+
+log = logging.getLogger("ctta")
+
+HEADER_BYTES = 2**14  # of a request's first line and headers
+GRACE = 30  # seconds for open requests when the service ends
+
+
+class Server(uvicorn.Server):
+    """Tells everybody at once that it is about to end, so that streams of events end, too."""
+
+    def __init__(self, config: uvicorn.Config, closing: asyncio.Event) -> None:
+        super().__init__(config)
+        self.closing = closing
+        self.failure: Exception | None = None
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.closing.set()
+        super().handle_exit(sig, frame)
+
+    def fail(self, error: Exception) -> None:
+        self.failure, self.should_exit = error, True
+
+
+def run(settings: ServeSettings, tokens: Tokens, house: House, listening: Callable[[str], None]) -> None:
+    """Serve until a signal comes; `listening` is told the address as soon as the model is loaded."""
+    asyncio.run(_run(settings, tokens, house, listening))
+
+
+async def _run(settings: ServeSettings, tokens: Tokens, house: House, listening: Callable[[str], None]) -> None:
+    closing = asyncio.Event()
+    config = uvicorn.Config(
+        make_app(house, settings, tokens, closing),
+        http="h11",  # httptools has no limit for headers
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        limit_concurrency=settings.connections,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=GRACE,
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        ssl_certfile=settings.certificate,
+        ssl_keyfile=settings.key,
+    )
+    server, listener = Server(config, closing), _listen(settings.host, settings.port)
+    port, scheme = listener.getsockname()[1], "https" if settings.certificate else "http"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+
+    async def load() -> None:
+        try:
+            await house.open()
+        except Exception as error:
+            server.fail(error)
+        else:
+            listening(f"{scheme}://{host}:{port}/")
+
+    loading = asyncio.create_task(load())
+    await server.serve([listener])
+    await loading
+    if server.failure is not None:
+        raise server.failure
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(kind, socket.SOCK_STREAM)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(512)
+    except OSError as error:
+        raise ConfigError(
+            f"{host}:{port} cannot be listened at: {error.strerror or error}. Give another --port."
+        ) from error
+    return made
