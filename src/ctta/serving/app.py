@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
@@ -16,13 +16,14 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
 import ctta
+from ctta.base.errors import CttaError
 from ctta.base.text import quoted
 from ctta.serving.house import House
 from ctta.serving.messages import ACTIONS, stream_name
 from ctta.serving.page import page
 from ctta.serving.reading import LARGE, Reading
 from ctta.serving.refusals import UNKNOWN, Refused, explained
-from ctta.serving.security import HEADERS, POLICY, Doorkeeper, Tokens
+from ctta.serving.security import Doorkeeper, Tokens
 from ctta.serving.settings import ServeSettings
 from ctta.serving.wire import encode
 
@@ -58,7 +59,8 @@ def make_app(house: House, settings: ServeSettings, tokens: Tokens, closing: asy
 
     @app.get("/")
     async def show_page() -> Response:
-        return HTMLResponse(page(), headers={"Content-Security-Policy": POLICY})
+        document, policy = page()
+        return HTMLResponse(document, headers={"Content-Security-Policy": policy})
 
     @app.get("/v2")
     async def server() -> dict[str, Any]:
@@ -111,7 +113,10 @@ def make_app(house: House, settings: ServeSettings, tokens: Tokens, closing: asy
         manages(request)
         served = house.served
         about = {"name": served.name, "method": served.method, "class_names": served.class_names}
-        return {"model": {**about, "pictures": not served.clouds, "input": list(served.shape)}, **await house.listing()}
+        return {
+            "model": {**about, "pictures": not served.clouds, "durable": settings.state is not None},
+            **await house.listing(),
+        }
 
     @app.get("/streams/{stream}")
     async def show(request: Request, stream: str) -> dict[str, Any]:
@@ -144,39 +149,31 @@ def make_app(house: House, settings: ServeSettings, tokens: Tokens, closing: asy
         content = await house.metrics(int(home) if home.isascii() and home.isdigit() and len(home) < 6 else 0)
         return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @app.exception_handler(Exception)
-    async def failed(request: Request, error: Exception) -> Response:
+    async def failed(_: Request, error: Exception) -> Response:
         return _refusal(error)
 
-    @app.middleware("http")
-    async def measured(request: Request, call: Callable[[Request], Awaitable[Response]]) -> Response:
-        began = time.perf_counter()
-        try:
-            response = await call(request)
-        except Exception as error:
-            response = _refusal(error)
-        response.headers.update({name: value for name, value in HEADERS.items() if name not in response.headers})
-        seconds = time.perf_counter() - began
-        if request.url.path.startswith(("/v2/models", "/streams")):
-            house.answered(response.status_code, seconds)
-        client = request.client.host if request.client else ""
-        about = {"method": request.method, "path": request.url.path, "status": response.status_code, "client": client}
-        access.info("request", extra={"fields": {**about, "seconds": round(seconds, 6)}})
-        return response
+    for kind in (HTTPException, CttaError):
+        app.add_exception_handler(kind, failed)
 
-    app.add_exception_handler(HTTPException, failed)
-    app.add_exception_handler(Refused, failed)
-    return Doorkeeper(app, _refusal, settings.body_bytes, settings.host, bool(tokens.infer or tokens.manage))
+    def answered(scope: Any, status: int, seconds: float) -> None:
+        if scope["path"].startswith(("/v2/models", "/streams")):
+            house.answered(status, seconds)
+        client = (scope.get("client") or ("",))[0]
+        about = {"method": scope["method"], "path": scope["path"], "status": status, "client": client}
+        access.info("request", extra={"fields": {**about, "seconds": round(seconds, 6)}})
+
+    guarded = bool(tokens.infer or tokens.manage)
+    return Doorkeeper(app, _refusal, answered, settings.body_bytes, settings.host, guarded)
 
 
 def _refusal(error: Exception) -> Response:
     """An error in the protocol's form."""
     if isinstance(error, HTTPException):  # of the router and of forms
-        return JSONResponse({"error": f"{error.detail}."}, error.status_code, {**HEADERS, **(error.headers or {})})
+        return JSONResponse({"error": f"{error.detail}."}, error.status_code, dict(error.headers or {}))
     refused = explained(error)
     again = {} if refused.retry_after is None else {"Retry-After": str(refused.retry_after)}
     asks = {"WWW-Authenticate": "Bearer"} if refused.status == 401 else {}
-    return JSONResponse({"error": refused.words}, refused.status, {**HEADERS, **again, **asks})
+    return JSONResponse({"error": refused.words}, refused.status, {**again, **asks})
 
 
 async def _events(

@@ -144,6 +144,8 @@ class Home:
         if given.learned:
             stream.changed()
         self._note(stream, x, given)
+        if questions[-1].end:
+            self.streams.put_away(stream.name)
         begin = 0
         for waiting, question in zip(batch, questions, strict=True):
             rows = slice(begin, begin := begin + len(question.x))
@@ -151,8 +153,6 @@ class Home:
             probabilities = given.probabilities[rows].float().numpy()
             counts = (stream.step, stream.version, given.learned, stream.guard, len(x))
             waiting.result.set_result(Answer(stream.name, probabilities, source, *counts))
-        if questions[-1].end:
-            self.streams.put_away(stream.name)
 
     def _note(self, stream: Stream, x: torch.Tensor, given: Processed) -> None:
         """Keep what the page and the metrics show."""

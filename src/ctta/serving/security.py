@@ -10,7 +10,8 @@ import asyncio
 import hmac
 import ipaddress
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,12 @@ from ctta.serving.refusals import FORBIDDEN, LONG, SLOW, UNAUTHORIZED, Refused
 INFER, MANAGE = "CTTA_INFER_TOKEN", "CTTA_MANAGE_TOKEN"  # environment variables
 LEAST = 16  # letters of a token
 PATIENCE = 30.0  # seconds between two pieces of a request's body
-POLICY = (
-    "default-src 'none'; img-src data: blob:; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cache-control", b"no-store"),
+    (b"cross-origin-resource-policy", b"same-origin"),
 )
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
 
 
 @dataclass(frozen=True)
@@ -95,7 +92,8 @@ class Doorkeeper:
     """An application of ASGI around another one: refuses what is too much or comes from elsewhere."""
 
     app: Any
-    refuse: Any  # makes a response of a refusal
+    refuse: Callable[[Exception], Any]  # makes a response of an error
+    answered: Callable[[Any, int, float], None]  # is told of every answer: the request, its status, the seconds
     body_bytes: int
     host: str
     guarded: bool  # whether there are tokens
@@ -105,13 +103,25 @@ class Doorkeeper:
             await self.app(scope, receive, send)
             return
         headers = {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in scope["headers"]}
+        began, status = time.perf_counter(), 0
+
+        async def cautious(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], *HEADERS]
+            await send(message)
+
         try:
             self._check_origin(headers, scope["method"])
             self._check_length(headers)
-        except Refused as refused:
-            await self.refuse(refused)(scope, receive, send)
-            return
-        await self.app(scope, self._bounded(receive), send)
+            await self.app(scope, self._bounded(receive), cautious)
+        except Exception as error:
+            if status:  # too late to say anything else
+                raise
+            await self.refuse(error)(scope, receive, cautious)
+        finally:
+            self.answered(scope, status, time.perf_counter() - began)
 
     def _check_origin(self, headers: Mapping[str, str], method: str) -> None:
         host = headers.get("host", "")

@@ -38,47 +38,58 @@ class Server(uvicorn.Server):
         self.failure, self.should_exit = error, True
 
 
-def run(settings: ServeSettings, tokens: Tokens, house: House, listening: Callable[[str], None]) -> None:
-    """Serve until a signal comes; `listening` is told the address as soon as the model is loaded."""
-    asyncio.run(_run(settings, tokens, house, listening))
+class Serving:
+    """A house behind a server; `listening` is told the address as soon as the model is loaded."""
 
+    def __init__(self, settings: ServeSettings, tokens: Tokens, house: House, listening: Callable[[str], None]) -> None:
+        self.house, self.listening, self.closing = house, listening, asyncio.Event()
+        config = uvicorn.Config(
+            make_app(house, settings, tokens, self.closing),
+            http="h11",  # httptools has no limit for headers
+            ws="none",
+            loop="asyncio",
+            lifespan="on",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=settings.connections,
+            timeout_keep_alive=30,
+            timeout_graceful_shutdown=GRACE,
+            h11_max_incomplete_event_size=HEADER_BYTES,
+            ssl_certfile=settings.certificate,
+            ssl_keyfile=settings.key,
+        )
+        self.server, self.listener = Server(config, self.closing), _listen(settings.host, settings.port)
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        scheme = "https" if settings.certificate else "http"
+        self.address = f"{scheme}://{host}:{self.listener.getsockname()[1]}/"
 
-async def _run(settings: ServeSettings, tokens: Tokens, house: House, listening: Callable[[str], None]) -> None:
-    closing = asyncio.Event()
-    config = uvicorn.Config(
-        make_app(house, settings, tokens, closing),
-        http="h11",  # httptools has no limit for headers
-        ws="none",
-        loop="asyncio",
-        lifespan="on",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        limit_concurrency=settings.connections,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=GRACE,
-        h11_max_incomplete_event_size=HEADER_BYTES,
-        ssl_certfile=settings.certificate,
-        ssl_keyfile=settings.key,
-    )
-    server, listener = Server(config, closing), _listen(settings.host, settings.port)
-    port, scheme = listener.getsockname()[1], "https" if settings.certificate else "http"
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    async def run(self) -> None:
+        """Serve until a signal comes, or until `end`."""
+        loading = asyncio.create_task(self._load())
+        await self.server.serve([self.listener])
+        await loading
+        if self.server.failure is not None:
+            raise self.server.failure
 
-    async def load() -> None:
+    def end(self) -> None:
+        """Let the service end, from another thread."""
+        self.closing.set()
+        self.server.should_exit = True
+
+    async def _load(self) -> None:
         try:
-            await house.open()
+            await self.house.open()
         except Exception as error:
-            server.fail(error)
+            self.server.fail(error)
         else:
-            listening(f"{scheme}://{host}:{port}/")
+            self.listening(self.address)
 
-    loading = asyncio.create_task(load())
-    await server.serve([listener])
-    await loading
-    if server.failure is not None:
-        raise server.failure
+
+def run(settings: ServeSettings, tokens: Tokens, house: House, listening: Callable[[str], None]) -> None:
+    """Serve until a signal comes."""
+    asyncio.run(Serving(settings, tokens, house, listening).run())
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -13,6 +13,7 @@ from torch import Tensor
 from ctta.serving.messages import Report, Told
 
 POINTS, EVENTS = 240, 100  # that are kept per stream
+LAST = ("confidence", "source_confidence", "seconds")  # what a list of streams shows of the last points
 
 State = Mapping[str, Any]
 
@@ -79,7 +80,8 @@ class Stream:
 
     def summary(self) -> Report:
         """What a list of streams shows."""
-        last = self.history[-1] if self.history else {}
+        points = list(self.history)[::-1]
+        last = {name: next((point[name] for point in points if point[name] is not None), None) for name in LAST}
         return {
             "name": self.name,
             "resident": True,
@@ -90,7 +92,7 @@ class Stream:
             "unsaved_updates": self.unsaved,
             "bytes": self.size,
             "idle_seconds": round(time.monotonic() - self.used, 3),
-            **{name: last.get(name) for name in ("confidence", "source_confidence", "seconds")},
+            **last,
         }
 
 
