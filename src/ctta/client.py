@@ -180,7 +180,7 @@ class Client:
                 kept.request(method, path, content, headers)
                 response = kept.getresponse()
                 return response, response.read()
-            except STALE:  # before it answered, so nothing was learned
+            except STALE:  # the service has closed it while nobody asked
                 kept.close()
         made = self._threads.connection = self._kind(*self._place, timeout=self._timeout)
         made.request(method, path, content, headers)

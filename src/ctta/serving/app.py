@@ -152,7 +152,7 @@ def make_app(house: House, settings: ServeSettings, tokens: Tokens, closing: asy
     async def failed(_: Request, error: Exception) -> Response:
         return _refusal(error)
 
-    for kind in (HTTPException, CttaError):
+    for kind in (HTTPException, CttaError, Exception):
         app.add_exception_handler(kind, failed)
 
     def answered(scope: Any, status: int, seconds: float) -> None:

@@ -117,9 +117,8 @@ class Doorkeeper:
             self._check_length(headers)
             await self.app(scope, self._bounded(receive), cautious)
         except Exception as error:
-            if status:  # too late to say anything else
-                raise
-            await self.refuse(error)(scope, receive, cautious)
+            if not status:  # else it has been told and logged, or it is too late to say anything
+                await self.refuse(error)(scope, receive, cautious)
         finally:
             self.answered(scope, status, time.perf_counter() - began)
 
