@@ -114,7 +114,7 @@ def make_app(house: House, settings: ServeSettings, tokens: Tokens, closing: asy
         served = house.served
         about = {"name": served.name, "method": served.method, "class_names": served.class_names}
         return {
-            "model": {**about, "pictures": not served.clouds, "durable": settings.state is not None},
+            "model": {**about, "pictures": served.pictures, "durable": settings.state is not None},
             **await house.listing(),
         }
 

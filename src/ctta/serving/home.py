@@ -34,7 +34,7 @@ from ctta.serving.settings import ServeSettings
 from ctta.serving.store import Store
 from ctta.serving.stream import Seen, Stream
 from ctta.serving.streams import Streams
-from ctta.serving.thumbnails import thumbnail
+from ctta.serving.thumbnails import small, thumbnail
 
 log = logging.getLogger("ctta")
 
@@ -95,7 +95,7 @@ class Home:
             return self._summary(name)
         seen = [{**vars(one), "picture": thumbnail(one.picture)} for one in list(stream.seen)]
         told = [asdict(one) for one in list(stream.events)]
-        return {**stream.summary(), "history": list(stream.history), "events": told, "seen": seen}
+        return {**stream.summary(), "history": stream.history.points(), "events": told, "seen": seen}
 
     def events(self, name: str, after: int) -> list[dict[str, Any]]:
         """What happened to a stream after the event of this number."""
@@ -161,10 +161,10 @@ class Home:
         self.queue.seconds += 0.1 * ((given.point["seconds"] or 0) - self.queue.seconds)
         if given.point["boundary"]:
             self._tell(stream, "drift", "the inputs have changed: another domain begins.")
-        if given.reference is None or self.served.clouds or not self.settings.pictures:
+        if given.reference is None or not self.served.pictures or not self.settings.pictures:
             return
         answer, source = given.probabilities[-1].max(0), given.reference[-1].max(0)
-        picture = (x[-1].clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy()
+        picture = small((x[-1].clamp(0, 1) * 255).round().to(torch.uint8).permute(1, 2, 0).numpy())
         known = (int(answer.indices), float(answer.values), int(source.indices), float(source.values))
         stream.seen.append(Seen(picture, *known))
         while len(stream.seen) > self.settings.pictures:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import GaugeMetricFamily
 
 import ctta
-from ctta.serving.stream import Stream
+from ctta.serving.stream import Point, Stream
 
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 SAMPLES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -47,7 +47,7 @@ class Metrics:
         self._requests.labels(self.model, str(code)).inc()
         self._duration.labels(self.model).observe(seconds)
 
-    def processed(self, point: dict[str, float | None], reason: str) -> None:
+    def processed(self, point: Point, reason: str) -> None:
         """Count a batch; `reason`: why nothing was learned from it."""
         self._batch.labels(self.model).observe(point["samples"] or 0)
         self._update.labels(self.model).observe(point["seconds"] or 0)
@@ -76,7 +76,7 @@ class Metrics:
             yield self._gauge(name, name.removeprefix("ctta_").replace("_", " ").capitalize() + ".", [([], value)])
         shown = list(self.streams())[: self.labelled]
         for key, (name, words) in PER_STREAM.items():
-            found = [([stream.name], stream.history[-1].get(key)) for stream in shown if stream.history]
+            found = [([stream.name], stream.history.last(key)) for stream in shown]
             yield self._gauge(name, words, [(labels, value) for labels, value in found if value is not None], "stream")
 
     def _gauge(self, name: str, words: str, values: list[tuple[list[str], float]], *labels: str) -> GaugeMetricFamily:

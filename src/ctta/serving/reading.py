@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fastapi import Request
 from starlette.datastructures import UploadFile
+from starlette.requests import Request
 
 from ctta.base.text import quoted
 from ctta.serving import wire

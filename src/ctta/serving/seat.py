@@ -17,7 +17,7 @@ from ctta.core.device import synchronize
 from ctta.core.guard import Adapting, Event, Guard
 from ctta.core.losses import entropy
 from ctta.core.processing import Step
-from ctta.serving.stream import State, Stream
+from ctta.serving.stream import Point, State, Stream
 
 GUARD_WORDS = ("ok", "watched", "rolled back", "frozen")  # their places are the values of the metric
 UNGUARDED = "unguarded"
@@ -30,7 +30,7 @@ class Processed:
     probabilities: Tensor  # (N, C)
     source: Tensor | None  # (N, C), of the unadapted model, if it was asked for
     reference: Tensor | None  # (N, C), of the source's weights, if the guard has looked
-    point: dict[str, float | None]
+    point: Point
     learned: bool
     skipped: str = ""  # why nothing was learned
 
@@ -82,7 +82,7 @@ class Seat:
         stream.step, stream.guard = adapter.batches, self.guard_word(stream)
         probabilities = step.logits.softmax(1)
         skipped = _reason(info) if adapter.batches > before else ("frozen" if adapt else "not asked for")
-        point: dict[str, float | None] = {
+        point: Point = {
             "step": stream.step,
             "samples": len(x),
             "confidence": float(probabilities.amax(1).mean()),

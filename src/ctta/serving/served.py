@@ -33,6 +33,10 @@ class Served:
     def clouds(self) -> bool:
         return len(self.shape) == 2
 
+    @property
+    def pictures(self) -> bool:
+        return len(self.shape) == 3 and self.shape[0] in (1, 3)
+
     def check(self, x: Floats, most: int) -> None:
         """Refuse samples that the adapter would refuse: those of other requests may be in the same batch."""
         if x.shape[1:] != self.shape or not 0 < len(x) <= most:
@@ -41,7 +45,7 @@ class Served:
         low, high = float(x.min()), float(x.max())
         if not (np.isfinite(low) and np.isfinite(high)):
             raise Refused(BAD, "The samples hold NaN or infinity. Nothing was learned from them.")
-        if len(self.shape) == 3 and self.shape[0] in (1, 3) and not -SLACK <= low <= high <= 1 + SLACK:
+        if self.pictures and not -SLACK <= low <= high <= 1 + SLACK:
             raise Refused(
                 BAD, f"Pixels must lie in [0, 1]. These lie in [{low:.3g}, {high:.3g}]. Send 8-bit values as UINT8."
             )

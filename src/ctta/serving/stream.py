@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ctta.serving.messages import Report, Told
@@ -16,6 +18,40 @@ POINTS, EVENTS = 240, 100  # that are kept per stream
 LAST = ("confidence", "source_confidence", "seconds")  # what a list of streams shows of the last points
 
 State = Mapping[str, Any]
+Point = dict[str, float | None]  # what is known of a batch
+POINT = (
+    *("step", "samples", "seconds", "confidence", "source_confidence", "entropy"),
+    *("threshold", "selected", "disagreement", "boundary", "guard"),
+)
+
+
+class History:
+    """The last points of a stream, in few bytes."""
+
+    def __init__(self) -> None:
+        self._rows = np.full((POINTS, len(POINT)), np.nan, np.float32)
+        self._count = 0
+
+    def append(self, point: Point) -> None:
+        self._rows[self._count % POINTS] = [np.nan if (value := point[name]) is None else value for name in POINT]
+        self._count += 1
+
+    def clear(self) -> None:
+        self._count = 0
+
+    def points(self) -> list[Point]:
+        """The oldest one first."""
+        known = (zip(POINT, row, strict=True) for row in self._ordered().tolist())
+        return [{name: None if value != value else value for name, value in pairs} for pairs in known]
+
+    def last(self, name: str) -> float | None:
+        """The last value that is known."""
+        values = self._ordered()[:, POINT.index(name)]
+        known = values[~np.isnan(values)]
+        return float(known[-1]) if known.size else None
+
+    def _ordered(self) -> NDArray[np.float32]:
+        return self._rows[np.arange(max(0, self._count - POINTS), self._count) % POINTS]
 
 
 @dataclass(frozen=True)
@@ -44,7 +80,7 @@ class Stream:
     unsaved_since: float = 0.0
     used: float = field(default_factory=time.monotonic)
     next_event: int = 1
-    history: deque[dict[str, float | None]] = field(default_factory=lambda: deque(maxlen=POINTS))
+    history: History = field(default_factory=History)
     events: deque[Told] = field(default_factory=lambda: deque(maxlen=EVENTS))
     seen: deque[Seen] = field(default_factory=deque)
 
@@ -80,8 +116,6 @@ class Stream:
 
     def summary(self) -> Report:
         """What a list of streams shows."""
-        points = list(self.history)[::-1]
-        last = {name: next((point[name] for point in points if point[name] is not None), None) for name in LAST}
         return {
             "name": self.name,
             "resident": True,
@@ -92,7 +126,7 @@ class Stream:
             "unsaved_updates": self.unsaved,
             "bytes": self.size,
             "idle_seconds": round(time.monotonic() - self.used, 3),
-            **last,
+            **{name: self.history.last(name) for name in LAST},
         }
 
 

@@ -18,12 +18,17 @@ SIDE = 96  # pixels of a small picture
 UPLOAD = Path("The picture")  # what errors call it
 
 
+def small(picture: Picture) -> Picture:
+    """The picture, at most so many pixels wide and high."""
+    image = Image.fromarray(picture if picture.shape[2] == 3 else picture[..., 0]).convert("RGB")
+    image.thumbnail((SIDE, SIDE))
+    return np.array(image)
+
+
 def thumbnail(picture: Picture) -> str:
     """A small picture as the address of its own content."""
-    image = Image.fromarray(picture)
-    image.thumbnail((SIDE, SIDE))
     content = io.BytesIO()
-    image.save(content, "PNG")
+    Image.fromarray(picture).save(content, "PNG")
     return "data:image/png;base64," + base64.b64encode(content.getvalue()).decode()
 
 
