@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import signal
 import socket
@@ -94,6 +95,8 @@ def test_the_end_is_graceful(start):
     while b"event: resume\n" not in said:
         said += listened.fp.read1(1000)
     code, out, err = service.end(signal.SIGTERM)
+    listened.close()
+    events.close()
     assert code in (0, -signal.SIGTERM), err
     assert "A killed process loses at most 1000 updates" in out
     lines = [json.loads(line) for line in err.splitlines() if line.startswith("{")]
@@ -101,6 +104,17 @@ def test_the_end_is_graceful(start):
     assert "Traceback" not in err
     again = start()
     assert again.client.predict(pixels(0, 32)).step == 3, "it was saved though no save was due"
+
+
+@pytest.fixture
+def logs():
+    """The logs are as they were, whatever a command has done to them."""
+    loggers = [logging.getLogger(name) for name in ("ctta", "uvicorn")]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+    yield
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +128,7 @@ def test_the_end_is_graceful(start):
         (["--method", "rmt"], "needs labelled source data"),
     ],
 )
-def test_what_has_to_be_fixed_is_said_in_a_sentence(words, said, monkeypatch):
+def test_what_has_to_be_fixed_is_said_in_a_sentence(words, said, monkeypatch, logs):
     from typer.testing import CliRunner
 
     from ctta.cli.app import app

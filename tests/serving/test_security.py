@@ -83,8 +83,8 @@ def test_a_name_that_leads_here_is_refused(service):
 
 
 def test_limits(service):
-    client = service(body_bytes=20_000, samples=8, picture_pixels=100)
-    assert client.post(INFER, content=b" " * 20_001).status_code == 413
+    client = service(body_bytes=100_000, samples=8, picture_pixels=100)
+    assert client.post(INFER, content=b" " * 100_001).status_code == 413
     assert "1 to 8" in client.post(INFER, json=body(pixels(0, 9)[..., :8])).json()["error"]
 
 
