@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -12,7 +14,12 @@ from PIL import Image
 
 import ctta
 import tiny
-from small_service import INFER, body, pixels
+from ctta.serving.app import make_app
+from ctta.serving.house import LocalHouse
+from ctta.serving.messages import Question
+from ctta.serving.security import Tokens
+from ctta.serving.settings import ServeSettings
+from small_service import INFER, SMALL, LocalClient, body, pixels
 
 
 def outputs(response):
@@ -229,6 +236,33 @@ def test_streams_are_named_in_metrics_only_as_far_as_they_are_bounded(service):
     for stream in range(1, 6):
         client.post(INFER, json=body(pixels(0), sequence_id=stream))
     assert client.get("/metrics").text.count("ctta_confidence_ratio{") == 2
+
+
+def test_while_the_model_is_loaded_the_service_is_alive_and_not_ready():
+    settings = ServeSettings.make(SMALL)
+    client = LocalClient(make_app(LocalHouse(settings), settings, Tokens()))
+    assert client.get("/v2/health/live").status_code == 200
+    assert client.get("/v2/health/ready").status_code == 503
+    refused = client.post(INFER, json=body(pixels(0)))
+    assert (refused.status_code, refused.headers["retry-after"]) == (503, "2")
+
+
+def test_a_full_line_is_told_when_to_come_back(service):
+    client = service(stream_queue=1)
+    held = threading.Event()
+    process = client.home.streams.seat.process
+    client.home.streams.seat.process = lambda *given, **more: (held.wait(60), process(*given, **more))[1]
+    first = client.home.ask(Question("a", pixels(0)))
+    deadline = time.monotonic() + 60
+    while len(client.home.queue):  # until the worker holds it
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    second = client.home.ask(Question("a", pixels(0)))
+    refused = client.post(INFER, json=body(pixels(0), sequence_id="a"))
+    held.set()
+    assert refused.status_code == 429
+    assert int(refused.headers["retry-after"]) >= 1
+    assert [first.result(60).step, second.result(60).step] == [1, 2]
 
 
 def test_a_model_that_fails_is_an_error_without_a_traceback(service):

@@ -106,7 +106,7 @@ class Home:
     # Called by the worker.
 
     def _work(self) -> None:
-        while batch := self.queue.take(self.streams.save_due):
+        while batch := self.queue.take(self.streams.save_after_time):
             try:
                 self._serve(batch)
             except Exception as error:  # of the model or of ours: those who wait are told, and the others go on
@@ -132,6 +132,8 @@ class Home:
             live[0].result.set_result(self._act(live[0].stream, live[0].work))
         else:
             self._answer(live)
+        if (stream := self.streams.resident.get(live[0].stream)) is not None:
+            self.streams.save_after_updates(stream)
         self.streams.make_room()
 
     def _answer(self, batch: list[Waiting]) -> None:

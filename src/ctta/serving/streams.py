@@ -78,17 +78,24 @@ class Streams:
         stream.unsaved = 0
         return True
 
-    def save_due(self, *, now: float | None = None) -> float | None:
-        """Save what must be saved by now; gives the seconds until the next save, if there is one to come."""
-        now, wait = time.monotonic() if now is None else now, list[float]()
-        for stream in [stream for stream in self.resident.values() if stream.unsaved]:
-            left = stream.unsaved_since + self.settings.save_seconds - now
-            if stream.unsaved >= self.settings.save_updates or left <= 0:
-                if not self.save(stream):
-                    wait.append(max(1.0, self.settings.save_seconds))
-            else:
-                wait.append(left)
-        return min(wait, default=None)
+    def save_after_updates(self, stream: Stream) -> None:
+        """Save a stream that has learned so much that it must not be lost."""
+        if stream.unsaved and stream.unsaved % self.settings.save_updates == 0:
+            self.save(stream)
+
+    def save_after_time(self) -> float | None:
+        """Save the stream that has waited longest, if it is time; gives the seconds until the next one, if any.
+
+        One at a time, so that requests do not wait for the disk any longer.
+        """
+        waiting = [stream for stream in self.resident.values() if stream.unsaved]
+        if not waiting:
+            return None
+        oldest = min(waiting, key=lambda stream: stream.unsaved_since)
+        left = oldest.unsaved_since + self.settings.save_seconds - time.monotonic()
+        if left > 0:
+            return left
+        return 0.0 if self.save(oldest) else 1.0
 
     def delete(self, name: str) -> None:
         """Forget a stream, in memory and on disk."""
