@@ -1,6 +1,7 @@
 """What serving costs and stands: `python -m benchmarks.serving --out results/serving.json`.
 
 overhead   time of a batch of 32 raw tensors over HTTP, over that of the same guarded adapter in process, in turns
+others     a batch of 32 without adaptation behind this service, and behind LitServe and BentoML if they are installed
 load       requests per second, and the time of an answer, with 1, 8 and 64 streams that ask without a pause
 memory     bytes that a stream adds: of its state, and of the process
 kills      20 times SIGKILL under load: updates that were answered and are gone after the restart
@@ -27,7 +28,8 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from statistics import median, quantiles
 from typing import Any
@@ -35,6 +37,7 @@ from typing import Any
 import torch
 
 import ctta
+from benchmarks import other_servers
 from benchmarks.timing import medians
 from ctta.client import ServiceError
 from ctta.data.dataset import Data
@@ -123,6 +126,19 @@ def overhead(methods: tuple[str, ...] = ("tent", "dss"), rounds: int = 25) -> di
             "milliseconds_of_predicting_served": round(1000 * plain["predict"], 2),
         }
     return found
+
+
+def others(rounds: int = 40) -> dict[str, Any]:
+    """The network without adaptation, behind this service and those that are installed, in turns; over our time."""
+    x = images(1)[0]
+    with ExitStack() as stack:
+        service = stack.enter_context(serving("source", "--set", "guard=false"))
+        turns: dict[str, Callable[[], Any]] = {"ctta": partial(stack.enter_context(service.client()), x)}
+        for name in other_servers.installed():
+            turns[name] = partial(stack.enter_context(other_servers.running(name, x)), x)
+        seconds = medians(turns, rounds=rounds, warm_up=5)
+    found = {name: round(value / seconds["ctta"], 2) for name, value in seconds.items()}
+    return {"milliseconds_of_ctta": round(1000 * seconds["ctta"], 2), "ratios": found}
 
 
 def asked_for(service: Service, name: str, until: float, batches: list[torch.Tensor]) -> list[float]:
@@ -269,6 +285,7 @@ def soak(minutes: float = 30.0, streams: int = 8) -> dict[str, Any]:
 
 PARTS: dict[str, Callable[..., dict[str, Any]]] = {
     "overhead": overhead,
+    "others": others,
     "load": load,
     "memory": memory,
     "kills": kills,
