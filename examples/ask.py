@@ -1,16 +1,15 @@
-"""A stream of corrupted images, asked batch by batch: python examples/ask.py [URL]."""
+"""Pictures of a folder as a stream, one after the other: python examples/ask.py FOLDER [URL]."""
 
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import ctta
-from ctta.data.dataset import Data
-from ctta.data.datasets import open_stream
 
-with ctta.Client(*sys.argv[1:2], stream="python") as client:
-    wrong = total = 0
-    for batch in open_stream(Data(domains=("fog", "contrast"), images=640, batch=32)):
-        answer = client(batch.x)
-        wrong, total = wrong + int((answer.labels != batch.y.numpy()).sum()), total + len(batch.y)
-        print(f"batch {answer.step}: error so far {100 * wrong / total:.1f} %, guard {answer.guard}")
+folder, *url = sys.argv[1:]
+with ctta.Client(*url, stream="python") as client:
+    for path in sorted(Path(folder).glob("*.[jp][pn]g")):
+        answer = client(path)
+        sure = 100 * answer.probabilities.max()
+        print(f"{path.name}: class {answer.labels[0]}, {sure:.0f} %, version {answer.version}, guard {answer.guard}")

@@ -1,7 +1,7 @@
 """A home of streams: the adapter, the streams and the one thread that changes them.
 
-    home = Home.open(settings)
-    answer = home.ask(Question("camera 1", x)).result()
+    home = Home(settings)
+    answer = home.ask(Question("porch", x)).result()
     home.close()
 
 Everything that goes in and comes out is plain data, so a home can be in another process.
@@ -13,6 +13,7 @@ import logging
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -21,13 +22,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from ctta.base import fileio
+from ctta.base.errors import CttaError
 from ctta.base.lock import locked
 from ctta.base.text import quoted
 from ctta.core.guard import Event, Guard
 from ctta.serving.messages import ACTIONS, Answer, Question, Report
 from ctta.serving.metrics import Metrics
 from ctta.serving.queue import Queue, Waiting
-from ctta.serving.refusals import BAD, LATE, UNKNOWN, Refused
+from ctta.serving.refusals import CLOSING, LATE, UNKNOWN, Refused
 from ctta.serving.seat import Processed, Seat
 from ctta.serving.served import open_served
 from ctta.serving.settings import ServeSettings
@@ -49,11 +52,10 @@ class Home:
         self.metrics = Metrics(settings.name, settings.method, settings.labelled_streams)
         self._resources = ExitStack()
         folder = settings.state or self._resources.enter_context(tempfile.TemporaryDirectory(prefix="ctta-streams-"))
-        seat = Seat(adapter, self._guard_event)
-        store = Store(folder, about)
         if not shared:
-            self._resources.enter_context(locked(store.folder))
-        self.streams = Streams(seat, store, settings, self.metrics.save_failed)
+            self._resources.enter_context(locked(fileio.home(folder)))
+        seat = Seat(adapter, self._guard_event)
+        self.streams = Streams(seat, self._store(folder, about), settings, self.metrics.save_failed)
         self.queue = Queue(settings.batch, settings.max_delay, settings.queue, settings.stream_queue)
         self.metrics.streams = lambda: list(self.streams.resident.values())[::-1]
         self.metrics.sizes = self._sizes
@@ -65,6 +67,13 @@ class Home:
         self.queue.close()
         self._thread.join()
         self._resources.close()
+
+    def _store(self, folder: str, about: Mapping[str, Any]) -> Store:
+        try:
+            return Store(folder, about)
+        except CttaError:
+            self._resources.close()
+            raise
 
     # Called by any thread.
 
@@ -110,6 +119,8 @@ class Home:
             try:
                 self._serve(batch)
             except Exception as error:  # of the model or of ours: those who wait are told, and the others go on
+                if not isinstance(error, CttaError):
+                    log.error("a batch of stream %s failed", batch[0].stream, exc_info=error)
                 for waiting in batch:
                     if not waiting.result.done():
                         waiting.result.set_exception(error)
@@ -192,7 +203,8 @@ class Home:
             stream.unsaved = max(1, stream.unsaved)
             self._tell(stream, action, "somebody asked for it.")
         if action == "checkpoint" and not self.streams.save(stream):
-            raise Refused(BAD, f"Stream {name!r} could not be saved: {stream.events[-1].words}")
+            words = f"Stream {name!r} could not be saved: {stream.events[-1].words}"
+            raise Refused(CLOSING, words, retry_after=10)
         return stream.summary()
 
     def _guard_event(self, stream: Stream, event: Event) -> None:

@@ -7,7 +7,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from ctta.base.errors import CttaError, StateError
+from ctta.base.errors import StateError
 from ctta.base.text import failure
 from ctta.serving.refusals import BUSY, Refused
 from ctta.serving.seat import Seat
@@ -69,10 +69,10 @@ class Streams:
             self.seat.keep()
         try:
             self.store.write(stream.name, stream.saved())
-        except CttaError as error:
+        except Exception as error:  # as many kinds as there are ways to fail; the worker must go on
             stream.unsaved_since = time.monotonic()
             stream.tell("not saved", failure(error))
-            log.error("stream %s could not be saved: %s", stream.name, error)
+            log.error("stream %s could not be saved: %s", stream.name, failure(error))
             self._failed()
             return False
         stream.unsaved = 0
