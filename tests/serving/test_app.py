@@ -142,6 +142,7 @@ def test_predicting_alone_changes_nothing(client):
         said = client.post(INFER, json=body(pixels(1), adapt=False)).json()["parameters"]
         assert not said["adapted"]
         assert (said["step"], said["version"]) == (before["step"], before["version"])
+    assert client.get("/streams/default").json()["history"] == before["history"]
 
 
 def test_a_sequence_begins_and_ends(client):

@@ -31,7 +31,7 @@ from ctta.serving.messages import ACTIONS, Answer, Question, Report
 from ctta.serving.metrics import Metrics
 from ctta.serving.queue import Queue, Waiting
 from ctta.serving.refusals import CLOSING, LATE, UNKNOWN, Refused
-from ctta.serving.seat import Processed, Seat
+from ctta.serving.seat import NOT_ASKED, Processed, Seat
 from ctta.serving.served import open_served
 from ctta.serving.settings import ServeSettings
 from ctta.serving.store import Store
@@ -169,7 +169,8 @@ class Home:
 
     def _note(self, stream: Stream, x: torch.Tensor, given: Processed) -> None:
         """Keep what the page and the metrics show."""
-        stream.history.append(given.point)
+        if given.skipped != NOT_ASKED:
+            stream.history.append(given.point)
         self.metrics.processed(given.point, given.skipped)
         self.queue.seconds += 0.1 * ((given.point["seconds"] or 0) - self.queue.seconds)
         if given.point["boundary"]:

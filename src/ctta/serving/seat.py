@@ -21,6 +21,7 @@ from ctta.serving.stream import Point, State, Stream
 
 GUARD_WORDS = ("ok", "watched", "rolled back", "frozen")  # their places are the values of the metric
 UNGUARDED = "unguarded"
+NOT_ASKED = "not asked for"  # why nothing was learned
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,7 @@ class Seat:
         seconds, info = time.perf_counter() - began, {name: float(value) for name, value in step.info.items()}
         stream.step, stream.guard = adapter.batches, self.guard_word(stream)
         probabilities = step.logits.softmax(1)
-        skipped = _reason(info) if adapter.batches > before else ("frozen" if adapt else "not asked for")
+        skipped = _reason(info) if adapter.batches > before else ("frozen" if adapt else NOT_ASKED)
         point: Point = {
             "step": stream.step,
             "samples": len(x),
