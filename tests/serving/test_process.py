@@ -106,6 +106,16 @@ def test_the_end_is_graceful(start):
     assert again.client.predict(pixels(0, 32)).step == 3, "it was saved though no save was due"
 
 
+def test_answers_do_not_wait_for_an_acknowledgement():
+    """asyncio switches Nagle's algorithm off only for sockets that name their protocol: else each answer waits 40 ms."""
+    from ctta.serving.server import _listen
+
+    with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP
+
+
 @pytest.fixture
 def logs():
     """The logs are as they were, whatever a command has done to them."""

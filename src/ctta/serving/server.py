@@ -94,8 +94,8 @@ def run(settings: ServeSettings, tokens: Tokens, house: House, listening: Callab
 
 def _listen(host: str, port: int) -> socket.socket:
     try:
-        kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        made = socket.socket(kind, socket.SOCK_STREAM)
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        made = socket.socket(family, kind, protocol)  # with its protocol named, asyncio sends small packets at once
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         made.bind(address)
         made.listen(512)
