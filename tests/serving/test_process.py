@@ -107,7 +107,7 @@ def test_the_end_is_graceful(start):
 
 
 def test_answers_do_not_wait_for_an_acknowledgement():
-    """asyncio switches Nagle's algorithm off only for sockets that name their protocol: else each answer waits 40 ms."""
+    """asyncio sends at once only on sockets that name their protocol; on others each answer waits 40 ms."""
     from ctta.serving.server import _listen
 
     with _listen("127.0.0.1", 0) as listener, socket.create_connection(listener.getsockname()):
