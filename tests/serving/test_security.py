@@ -88,6 +88,15 @@ def test_limits(service):
     assert "1 to 8" in client.post(INFER, json=body(pixels(0, 9)[..., :8])).json()["error"]
 
 
+def test_headers_are_bounded(service):
+    client = service()
+    assert client.get("/v2", headers={"X": "a" * 16_000}).status_code == 200
+    refused = client.get("/v2", headers={"X": "a" * 17_000})
+    assert refused.status_code == 431
+    assert "16384 bytes" in refused.json()["error"]
+    assert client.get(f"/v2?{'a' * 17_000}").status_code == 431
+
+
 def test_a_body_without_a_length_is_bounded_too(service):
     client = service(body_bytes=20_000)
 

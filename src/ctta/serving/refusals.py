@@ -10,6 +10,7 @@ from ctta.base.text import message
 log = logging.getLogger("ctta")
 
 BAD, UNAUTHORIZED, FORBIDDEN, UNKNOWN, SLOW, CONFLICT, LONG, KIND, BUSY = 400, 401, 403, 404, 408, 409, 413, 415, 429
+HEADERS_LONG = 431
 BROKEN, CLOSING, LATE = 500, 503, 504
 
 

@@ -19,10 +19,11 @@ from urllib.parse import urlsplit
 
 from ctta.base.errors import ConfigError
 from ctta.base.fileio import read_lines
-from ctta.serving.refusals import FORBIDDEN, LONG, SLOW, UNAUTHORIZED, Refused
+from ctta.serving.refusals import FORBIDDEN, HEADERS_LONG, LONG, SLOW, UNAUTHORIZED, Refused
 
 INFER, MANAGE = "CTTA_INFER_TOKEN", "CTTA_MANAGE_TOKEN"  # environment variables
 LEAST = 16  # letters of a token
+HEADER_BYTES = 2**14  # of a request's headers
 PATIENCE = 30.0  # seconds between two pieces of a request's body
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
@@ -112,7 +113,10 @@ class Doorkeeper:
                 message["headers"] = [*message["headers"], *HEADERS]
             await send(message)
 
+        size = len(scope.get("query_string", b"")) + sum(len(part) for pair in scope["headers"] for part in pair)
         try:
+            if size > HEADER_BYTES:
+                raise Refused(HEADERS_LONG, f"The headers of a request may have {HEADER_BYTES} bytes. Got {size}.")
             self._check_origin(headers, scope["method"])
             self._check_length(headers)
             await self.app(scope, self._bounded(receive), cautious)

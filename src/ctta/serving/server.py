@@ -13,12 +13,11 @@ import uvicorn
 from ctta.base.errors import ConfigError
 from ctta.serving.app import make_app
 from ctta.serving.house import House
-from ctta.serving.security import Tokens
+from ctta.serving.security import HEADER_BYTES, Tokens
 from ctta.serving.settings import ServeSettings
 
 log = logging.getLogger("ctta")
 
-HEADER_BYTES = 2**14  # of a request's first line and headers
 GRACE = 30  # seconds for open requests when the service ends
 
 
