@@ -256,7 +256,9 @@ class Adapter(Processing):
         """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
         norms.restart_statistics(self.source_model)
         for network in self._networks:
-            networks.overwrite(network.parameters(), self.source_model.parameters())
+            pairs = zip(network.parameters(), self.source_model.parameters(), strict=True)
+            moved = [(own, source) for own, source in pairs if not self._before.untouched(own)]
+            networks.overwrite((own for own, _ in moved), (source for _, source in moved))
             networks.overwrite(network.buffers(), self.source_model.buffers())
         if self.optimizer is not None:
             optim.clear_moments(self.optimizer)

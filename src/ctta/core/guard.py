@@ -308,6 +308,42 @@ class Guard(Savable):
         self.means = None
         self._tell(Event(batch, "frozen" if last else "roll-back", f"{words}."))
 
+    @in_turn
+    def roll_back(self) -> None:
+        """Take back what was learned since the last healthy state, because somebody asks for it; again: one before."""
+        batch = self.adapter.batches
+        self.snapshots = self.snapshots[: len(self.snapshots) - (self.state.alarm == batch)]
+        self.adapter.restore_source()
+        if self.snapshots:
+            self.adapter.relearn(self.snapshots[-1].learned)
+        self.state = replace(self.state, evidence=0.0, narrowing=0.0, alarm=batch, since=batch, trial=RETRIAL)
+        self.means = None
+        place = f"the healthy state of batch {self.snapshots[-1].batch}" if self.snapshots else "the source"
+        self._tell(Event(batch, "roll-back", f"somebody asked for it: it went back to {place}."))
+
+    @in_turn
+    def resume(self) -> None:
+        """Learn again after the last rung of the ladder, on trial as after every alarm."""
+        self.state = replace(self.state, frozen=False, rung=-1, alarm=-1, trial=RETRIAL)
+
+    @in_turn
+    def stream_state(self) -> dict[str, Any]:
+        """Copies of all that this stream has changed, see `Adapter.stream_state`; clean samples are of every stream."""
+        return {**self.get_extra_state(), "probe": None, "adapter": self.adapter.stream_state()}
+
+    @in_turn
+    def set_stream_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with another stream, see `Adapter.set_stream_state`."""
+        self.adapter.set_stream_state(state["adapter"])
+        self.set_extra_state({**state, "probe": None if self.probe is None else vars(self.probe)})
+        self.events = []
+
+    def check_stream_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of a stream that is damaged, or that was made with another model or other settings."""
+        if problem := self._problem(state):
+            raise StateError(f"This state of a stream is damaged, and nothing was loaded: {problem}.")
+        self.adapter.check_stream_state(state["adapter"])
+
     def _set_rate(self, batch: int, samples: int) -> None:
         config, calm = self.adapter.config, CALM if batch < self.state.calm_until else 1.0
         if self.adapter.optimizer is not None and hasattr(config, "lr"):

@@ -34,6 +34,7 @@ AVERAGED = (*FOLLOWING, "average")
 FARTHEST, WIDEST = 3.0, 9.0
 ROBUST_STEP = 0.05  # RoTTA's alpha
 CHANCE = 4.0  # NOTE's k: deviations of the statistics of an instance that are taken for chance
+STREAM_BUFFERS = ("stream_mean", "stream_var")  # names of the average along the stream, in a layer
 
 
 class StreamStatistics:
@@ -132,8 +133,8 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
             layer.stream.weight = weight  # type: ignore[union-attr]
         if kind in FOLLOWING:
             mean, variance = _source(layer)
-            layer.register_buffer("stream_mean", mean.clone())
-            layer.register_buffer("stream_var", variance.clone())
+            for name, start in zip(STREAM_BUFFERS, (mean, variance), strict=True):
+                layer.register_buffer(name, start.clone())
     use_statistics(module, kind)
 
 
@@ -259,7 +260,7 @@ def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
         if hook := _hook(layer):
             remove_hook(layer, hook)
             vars(layer).pop("stream")
-        for name in ("stream_mean", "stream_var"):
+        for name in STREAM_BUFFERS:
             layer._buffers.pop(name, None)
 
 
