@@ -21,6 +21,7 @@ have batch statistics. The prompts of a point cloud move all of its points alike
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -123,7 +124,7 @@ class VDP(TeacherAdapter):
             case "teacher":
                 return teacher
             case "both":
-                return Summed(student, teacher)
+                return Summed(copy.deepcopy(student), teacher)  # each is to have statistics of its own
 
     @property
     def prompts(self) -> tuple[Prompts, Prompts]:
