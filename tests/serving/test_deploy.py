@@ -19,7 +19,7 @@ def test_the_dashboard_shows_only_what_is_measured(service):
     client.post(INFER, json=body(pixels(0, 32)))
     text = client.get("/metrics").text
     board = (ROOT / "deploy/grafana/ctta.json").read_text()
-    asked = set(re.findall(r"ctta_\w+", "".join(t["expr"] for p in json.loads(board)["panels"] for t in p["targets"])))
+    asked = set(re.findall(r"ctta_\w+", " ".join(t["expr"] for p in json.loads(board)["panels"] for t in p["targets"])))
     assert len(asked) > 12
     assert [name for name in sorted(asked) if not re.search(rf"^(# HELP )?{name}\b", text, re.MULTILINE)] == []
 

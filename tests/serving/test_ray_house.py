@@ -32,6 +32,7 @@ def test_a_killed_node_gives_its_streams_to_another(tmp_path):
         port = free.getsockname()[1]
     path = os.pathsep.join([str(TESTS), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    environment["RAY_agent_register_timeout_ms"] = "300000"  # a busy machine takes long to start its agents
     finished = subprocess.run(
         [sys.executable, str(TESTS / "killed_home.py"), str(tmp_path / "state"), str(port)],
         env=environment,
