@@ -127,8 +127,10 @@ def load(path: Path) -> RunReport | SweepReport:
 
 
 def _rich(width: int, comparison: PaperComparison | None, *layouts: Iterable[Table]) -> list[RenderableType]:
-    compared = [paper.tables(comparison)[:1]] if comparison else []
-    return [render.to_rich(one, width) for one in (*layouts, *compared)]
+    if comparison:
+        means, *by_domain = paper.tables(comparison)
+        layouts += ([render.lacking(means, [one.title for one in by_domain], "comparison.csv")],)
+    return [render.to_rich(one, width) for one in layouts]
 
 
 def _data(errors: ErrorTable | SweepErrors, comparison: PaperComparison | None = None) -> dict[str, Any]:

@@ -135,6 +135,11 @@ class ErrorTable:
         return f"{self.samples} per {'domain' if self.by_segment else 'segment'}"
 
     @property
+    def rate(self) -> str:
+        """The unit of the throughput."""
+        return f"{'images' if self.samples == 'images' else 'samples'}/s"
+
+    @property
     def several_seeds(self) -> bool:
         return any(len(row.seeds) > 1 for row in self.rows)
 
@@ -313,7 +318,8 @@ def needs(traits: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-COSTS: tuple[tuple[str, Callable[[Cost], float | None], str], ...] = (
+CostColumn = tuple[str, Callable[[Cost], float | None], str]  # head, value and format
+COSTS: tuple[CostColumn, ...] = (
     ("s/batch", lambda cost: cost.seconds, ".3g"),
     ("images/s", lambda cost: cost.images_per_second, ".0f"),
     ("MB", lambda cost: cost.memory, ".0f"),
@@ -325,7 +331,7 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
     """Errors and costs as printed. Without `spread`, only the mean keeps its standard deviation."""
     parts = made.columns if domains and made.labelled else ()
     rounds = made.rounds if domains and made.labelled else ()
-    wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in made.rows)]
+    wanted = _known_costs(made) if costs else []
     notes = render.numbered(row.remark for row in made.rows)
     columns = [TableColumn("", "name"), *(TableColumn(part.short) for part in parts)]
     columns += [TableColumn("mean", apart=True)] if made.labelled else []
@@ -346,13 +352,29 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
 
 def layouts(made: ErrorTable) -> Iterator[Table]:
     """For the terminal, from the fullest to the smallest: a narrow one has the domains down, the narrowest none."""
+    costs = [head for head, _, _ in _known_costs(made)]
+    spreads = (
+        ["standard deviations by domain"] if any(v and v.sd is not None for r in made.rows for v in r.errors) else []
+    )
+    domains = ["errors by domain"] if made.labelled else []
+
+    def without(left_out: Sequence[str], one: Table) -> Table:
+        return render.lacking(one, left_out, "table.csv")
+
     yield table(made)
-    yield table(made, costs=False)
-    yield table(made, spread=False, costs=False)
+    yield without(costs, table(made, costs=False))
+    yield without([*spreads, *costs], table(made, spread=False, costs=False))
     yield render.transposed(table(made))
-    yield render.transposed(table(made, spread=False))
-    yield table(made, domains=False)
-    yield table(made, domains=False, costs=False)
+    yield without(spreads, render.transposed(table(made, spread=False)))
+    yield without(domains, table(made, domains=False))
+    yield without([*domains, *costs], table(made, domains=False, costs=False))
+
+
+def _known_costs(made: ErrorTable) -> list[CostColumn]:
+    """Those that some method has."""
+    heads = {"images/s": made.rate}
+    found = (cost for cost in COSTS if any(cost[1](row.cost) is not None for row in made.rows))
+    return [(heads.get(head, head), read, style) for head, read, style in found]
 
 
 def data(made: ErrorTable) -> Table:

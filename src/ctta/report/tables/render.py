@@ -106,6 +106,12 @@ def transposed(table: Table) -> Table:
     return replace(table, columns=heads, rows=rows, apart=apart)
 
 
+def lacking(table: Table, left_out: Sequence[str], file: str) -> Table:
+    """The table with one more line below: what it leaves out, and the file in the run's folder that has it."""
+    said = f"Not shown here: {', '.join(left_out)}. See {file} in the run's folder."
+    return replace(table, caption=(*table.caption, said)) if left_out else table
+
+
 def cells(rows: Iterable[Iterable[str]]) -> tuple[tuple[TableCell, ...], ...]:
     """Rows of texts without marks."""
     return tuple(tuple(map(TableCell, row)) for row in rows)

@@ -15,7 +15,7 @@ from ctta.report import metrics
 from ctta.report.metrics import Cost, Difference, Interval, Value, over_seeds
 from ctta.report.results import MethodRun, Results
 from ctta.report.tables.errors import ErrorTable, MethodErrors, Outcome
-from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, printed, signed
+from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, lacking, printed, signed
 
 
 @dataclass(frozen=True)
@@ -212,8 +212,11 @@ def table(made: MetricsTable, *, spread: bool = True, costs: bool = False) -> Ta
 def layouts(made: MetricsTable) -> Iterator[Table]:
     """For the terminal; what does not fit is left out from the right."""
     whole = table(made, spread=False, costs=True)
+    heads = [column.head for column in (*whole.columns, *table(made).columns)]
     for count in range(max(len(whole.columns), 2), 1, -1):
-        yield replace(whole, columns=whole.columns[:count], rows=tuple(row[:count] for row in whole.rows))
+        part = replace(whole, columns=whole.columns[:count], rows=tuple(row[:count] for row in whole.rows))
+        shown = [column.head for column in part.columns]
+        yield lacking(part, [head for head in dict.fromkeys(heads) if head not in shown], "metrics.csv")
 
 
 def data(made: MetricsTable) -> Table:

@@ -13,7 +13,17 @@ from typing import Any
 from ctta.records.sweep_folder import SHORT, Head, heads, shown, text
 from ctta.report.metrics import Value, over_seeds
 from ctta.report.tables.errors import ErrorTable, Outcome, lowest
-from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, numbered, printed
+from ctta.report.tables.render import (
+    ABSENT,
+    Table,
+    TableCell,
+    TableColumn,
+    data_table,
+    formatted,
+    lacking,
+    numbered,
+    printed,
+)
 
 
 @dataclass(frozen=True)
@@ -127,7 +137,14 @@ def layouts(made: SweepErrors, averages: bool = False) -> Iterator[Table]:
         meaning = " · ".join(f"#{number} {head}" for number, head in enumerate(heads, start=1))
         numbers = (TableColumn(f"#{number}") for number in range(1, len(heads) + 1))
         columns = (*(column for column in whole.columns if column.kind == "name"), *numbers)
-        yield replace(whole, columns=columns, caption=(*whole.caption, meaning))
+        file = "averages.csv" if averages else "summary.csv"
+        left_out = () if spread or not _spreads(made, averages) else ("standard deviations",)
+        yield lacking(replace(whole, columns=columns, caption=(*whole.caption, meaning)), left_out, file)
+
+
+def _spreads(made: SweepErrors, averages: bool) -> bool:
+    """Whether there are standard deviations."""
+    return any(one.error and one.error.sd is not None for one in (made.averages if averages else made.lines))
 
 
 def data(made: SweepErrors, averages: bool = False) -> Table:
