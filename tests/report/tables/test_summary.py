@@ -113,7 +113,7 @@ def test_without_source_there_is_no_baseline(tmp_path: Path) -> None:
     assert made.baseline is None
     assert all(row.difference is None and row.compared == 0 for row in made.rows)
     assert "vs" not in shown(made)
-    assert made.notes() == []
+    assert made.notes() == ["Best in bold."]
 
 
 def test_method_runs_count_once_they_are_complete(tmp_path: Path) -> None:

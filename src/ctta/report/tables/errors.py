@@ -60,6 +60,11 @@ class StreamPart:
     short: str  # for column heads
     title: str  # unlike that of any other part
 
+    @property
+    def words(self) -> str:
+        """Its title as a reader would write it."""
+        return self.title.replace("_", " ").replace(">", " → ")
+
 
 Parts = tuple[StreamPart, ...]
 
@@ -123,6 +128,12 @@ class ErrorTable:
     best: tuple[frozenset[str], ...]  # labels with the lowest error, one set per column and one for the mean
     labelled: bool  # whether the stream's labels are known; without them there are no errors
     vary: tuple[str, ...] = ("method",)  # what seeds move
+
+    @property
+    def best_rounds(self) -> tuple[frozenset[str], ...]:
+        """Labels with the lowest error of each round."""
+        valid = [row for row in self.rows if not row.problems]
+        return tuple(lowest({row.label: row.rounds[turn] for row in valid}) for turn in range(len(self.rounds)))
 
     @property
     def by_segment(self) -> bool:
@@ -343,7 +354,8 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
         errors = zip(row.errors if parts else (), made.best, strict=False)  # the last is that of the mean
         cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
         cells += [TableCell(printed(row.mean), row.label in made.best[-1])] if made.labelled else []
-        cells += [TableCell(printed(value, spread=spread)) for value in row.rounds if rounds]
+        in_rounds = zip(row.rounds if rounds else (), made.best_rounds, strict=False)
+        cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in in_rounds]
         cells += [TableCell(formatted(read(row.cost), style)) for _, read, style in wanted]
         rows.append(tuple(cells))
     title = " · ".join(part for part in (made.name, made.dataset) if part)

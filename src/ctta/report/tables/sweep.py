@@ -95,7 +95,7 @@ def average(lines: Iterable[SweepError], over: Sequence[str]) -> tuple[SweepErro
 def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> Table:
     """All points, or all averages. Points or methods are the rows, whichever are more."""
     lines = made.averages if averages else made.lines
-    axes = _axes(made, averages)
+    axes = axes_of(made, averages)
     groups: dict[tuple[str, ...], dict[str, SweepError]] = {}  # by point and label
     for line in lines:
         at = tuple(shown(made.head.axes[key], line.values[key]) for key in axes)
@@ -124,7 +124,8 @@ def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> 
     return Table(tuple(columns), tuple(rows), made.head.name, (made.caption(averages),), tuple(notes))
 
 
-def _axes(made: SweepErrors, averages: bool) -> list[str]:
+def axes_of(made: SweepErrors, averages: bool) -> list[str]:
+    """Those along which there are several lines per method."""
     return [key for key in made.head.axes if not (averages and key in made.head.over)]
 
 
@@ -152,7 +153,7 @@ def data(made: SweepErrors, averages: bool = False) -> Table:
 
     def line(one: SweepError) -> dict[str, object]:
         return {
-            **{key: text(one.values[key]) for key in _axes(made, averages)},
+            **{key: text(one.values[key]) for key in axes_of(made, averages)},
             "label": one.label,
             "method": one.method,
             "error": one.error and f"{one.error.mean:.2f}",
