@@ -55,10 +55,9 @@ class Gallery:
         """What an earlier attempt kept of the domains before this one."""
         kept: dict[int, dict[str, Any]] = {}
         if samples is not None:
+            known = {name: values for name, values in asdict(samples).items() if len(values)}
             for one in set(samples.position[samples.position < position].tolist()):
-                kept[one] = {
-                    name: values[samples.position == one] for name, values in asdict(samples).items() if len(values)
-                }
+                kept[one] = {name: values[samples.position == one] for name, values in known.items()}
         return cls(kept=kept)
 
 
