@@ -282,7 +282,9 @@ def test_a_sweep_over_two_axes_has_a_heat_map_per_method() -> None:
     assert first["series"] == [{"label": "5", "values": [6.0, 7.0]}, {"label": "9", "values": [10.0, 11.0]}]
     assert second["series"][0]["values"] == [56.0, 57.0]
     assert page.count('class="field best"') == 2, "one per map"
-    assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0 %." in page
+    assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0 %.</h1>" in page
+    equal = (lines[0], replace(lines[2], error=over_seeds([6.04])))
+    assert "mean error: 6.0 %. 1 more is as low.</h1>" in make_sweep(SweepErrors(Head("mine", axes, (), points), equal))
     assert 'href="points/0.1-5/report.html">The best one' in page
 
 

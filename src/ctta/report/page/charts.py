@@ -191,11 +191,16 @@ def pair_chart(name: str, title: str, pairs: Sequence[tuple[str, Split]], style:
 
 
 def heat_chart(
-    name: str, title: str, rows: Sequence[str], columns: Sequence[str], values: Sequence[Sequence[float | None]]
+    name: str,
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float | None]],
+    scale: tuple[float, float],
 ) -> Markup:
-    """A field per row and column, darker if its value is higher; the lowest is bold and framed."""
-    known = [value for row in values for value in row if value is not None]
-    low, high = min(known), max(known)
+    """A field per row and column, its colour stronger if its value is higher; the lowest is bold and framed."""
+    lowest = min(value for row in values for value in row if value is not None)
+    low, high = scale
     left = 20 + LETTER * min(max(map(len, rows)), LONGEST)
     bands = [(text, index, index + 1) for index, text in enumerate(columns)]
     plot = _headed(Plot(len(columns), (0, 1), left=left, right=62, top=26, bottom=6, height=32 + 38 * len(rows)), bands)
@@ -205,7 +210,7 @@ def heat_chart(
         parts.append(_text(_short(text), "domain", left - 10, y + 23, "end"))
         for index, value in enumerate(row):
             heat = 0.0 if value is None else (value - low) / ((high - low) or 1.0)
-            best = " best" if value is not None and f"{value:.1f}" == f"{low:.1f}" else ""
+            best = " best" if value is not None and f"{value:.1f}" == f"{lowest:.1f}" else ""
             shown = "–" if value is None else f"{value:.1f}"
             box = {"x": plot.px(index) + 1.0, "y": y + 1.0, "width": plot.px(1) - plot.px(0) - 2.0, "height": 36}
             parts.append(tag("rect", class_=f"field{best}", style=f"--heat: {heat:.2f}", **box))

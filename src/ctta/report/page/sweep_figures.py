@@ -9,10 +9,11 @@ from ctta.records.sweep_folder import heads, shown
 from ctta.report.page import charts
 from ctta.report.page.charts import Series
 from ctta.report.page.figures import Figure, legend
+from ctta.report.tables.errors import lowest
 from ctta.report.tables.sweep import SweepError, SweepErrors, axes_of
 
 LINES = "Each mark is one method; lower is better. Each column is one point of the sweep."
-HEAT = "Mean error in %, one field per point; darker is worse, the lowest is bold and framed."
+HEAT = "Mean error in %, one field per point: the stronger the colour, the higher. The lowest is bold and framed."
 METHODS = "methods"  # an axis that rows stand for
 
 
@@ -41,7 +42,7 @@ def _heat_maps(made: SweepErrors, axes: Sequence[str]) -> list[Figure]:
     lines, titles = made.averages or made.lines, heads(axes)
     at = {(line.label, *_at(made, line, axes)): line.error.mean for line in lines if line.error}
     rows, across = _values(made, axes[0]), list(product(*(_values(made, key) for key in axes[1:])))
-    columns = [" · ".join(x) for x in across]
+    columns, scale = [" · ".join(x) for x in across], (min(at.values()), max(at.values()))
     figures: list[Figure] = []
     for label in dict.fromkeys(line.label for line in lines if line.error):
         name = f"sweep-{len(figures)}"
@@ -49,7 +50,7 @@ def _heat_maps(made: SweepErrors, axes: Sequence[str]) -> list[Figure]:
         values = [[at.get((label, row, *x)) for x in across] for row in rows]
         series = [{"label": x, "values": column} for x, column in zip(columns, zip(*values, strict=True), strict=True)]
         data = {"head": axes[0], "domains": rows, "series": series}
-        figures.append(Figure(name, title, HEAT, charts.heat_chart(name, title, rows, columns, values), data))
+        figures.append(Figure(name, title, HEAT, charts.heat_chart(name, title, rows, columns, values, scale), data))
     return figures
 
 
@@ -63,6 +64,8 @@ def best(made: SweepErrors) -> tuple[str, str]:
     titles = heads(made.head.axes)
     where = ", ".join(f"{titles[key]} {x}" for key, x in zip(axes, _at(made, line, axes), strict=True))
     words = f"{line.label}{f' at {where}' if where else ''} has the lowest mean error: {line.error} %."
+    if others := len(lowest({str(number): one.error for number, one in enumerate(found)})) - 1:
+        words += f" {others} more {'is' if others == 1 else 'are'} as low."
     return words, f"points/{line.point}/report.html" if line.point else ""
 
 
