@@ -30,7 +30,7 @@ from needs import missing
 if TYPE_CHECKING:  # Playwright is needed only by the tests in a browser
     from playwright.sync_api import Browser, Page
 
-CHARTS = ("errors", "running", "difference", "threshold-0", "selection", "accuracy-0", "calibration-0", "calibration-4")
+CHARTS = ("errors", "running", "difference", "threshold-0", "selected", "accuracy-0", "calibration-0", "calibration-4")
 
 
 @pytest.fixture(scope="module")
@@ -137,7 +137,7 @@ def test_classes_without_names_are_numbered(tmp_path: Path) -> None:
 
 def test_without_labels_only_what_needs_none_is_shown(tmp_path: Path) -> None:
     page = render(small(tmp_path, labelled=False))
-    assert set(data_of(page)["charts"]) == {"confidence", "threshold-0", "selection"}
+    assert set(data_of(page)["charts"]) == {"confidence", "threshold-0", "selected"}
     assert "This stream has no labels" in page
     assert "✓" not in page
     assert 'id="cost"' in page
@@ -353,7 +353,7 @@ def test_source_is_shown_beside_what_adapts(tmp_path: Path) -> None:
     charts = data_of(page)["charts"]
     assert [series["label"] for series in charts["confidence"]["series"]] == ["Source", "TENT"]
     assert charts["confidence"]["series"][0]["values"] == [0.4] * 3
-    assert charts["changed"]["series"] == [{"label": "TENT", "values": [25.0] * 3}]
+    assert charts["disagreement"]["series"] == [{"label": "TENT", "values": [25.0] * 3}]
 
 
 def test_samples_whose_prediction_changed_are_shown_with_names(tmp_path: Path) -> None:
@@ -431,6 +431,78 @@ def test_lines_have_a_point_for_each_record(opened: Page, folder: RunFolder) -> 
         assert points == [len(list(folder.records(cell))) for cell in cells]
     assert opened.locator("#errors g.dot").count() == 5 * 16
     assert opened.locator("#accuracy-0 .filled").count() == 15
+
+
+LIGHTNESS = """color => {
+    const parts = color.match(/[\\d.]+/g).slice(0, 3).map(part => part / 255);
+    const [r, g, b] = parts.map(part => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+}"""
+
+
+@pytest.fixture(scope="module")
+def pages(address: str, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """The three kinds of page, by name."""
+    unlabelled = tmp_path_factory.mktemp("unlabelled")
+    adapted(unlabelled, [0, 2, 0, 0], [(1, "roll-back", "it went back")])
+    sweep = SweepFolder(tmp_path_factory.mktemp("sweep"))
+    points = {f"b{batch}-{lr}": {"data.batch": batch, "method.lr": lr} for batch in (5, 9) for lr in (0.1, 0.2)}
+    sweep.write(Head("mine", {"data.batch": [5, 9], "method.lr": [0.1, 0.2]}, (), points))
+    for slug in points:
+        small(sweep.point(slug).path)
+    return {
+        "run": address,
+        "unlabelled": RunReport.load(unlabelled).write().as_uri(),
+        "sweep": SweepReport.load(sweep).write().as_uri(),
+    }
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("kind", ["run", "unlabelled", "sweep"])
+def test_every_page_at_both_widths_and_in_both_themes(
+    browser: Browser, pages: dict[str, str], kind: str, width: int, scheme: str
+) -> None:
+    context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)  # type: ignore[arg-type]
+    tab = context.new_page()
+    complaints: list[str] = []
+    tab.on("console", lambda message: complaints.append(message.text))
+    tab.on("pageerror", lambda error: complaints.append(str(error)))
+    tab.goto(pages[kind])
+    assert tab.evaluate("document.documentElement.scrollWidth") <= width
+    ids = tab.eval_on_selector_all("[id]", "all => all.map(one => one.id)")
+    assert len(set(ids)) == len(ids)
+    for link in tab.locator("nav a").all():
+        assert tab.locator(str(link.get_attribute("href"))).count() == 1
+    assert tab.locator("nav a").first.is_visible()
+    lightness = f"({LIGHTNESS})(getComputedStyle(document.body).backgroundColor)"
+    ground = tab.evaluate(lightness)
+    assert (ground > 0.5) == (scheme == "light")
+    texts = tab.evaluate(
+        f"""[...document.querySelectorAll("h1, h2, p, td, th, svg text")].map(one => {{
+            const style = getComputedStyle(one);
+            return [one.textContent, ({LIGHTNESS})(one.closest("svg") ? style.fill : style.color)];
+        }})"""
+    )
+    pale = [(text, value) for text, value in texts if contrast(value, ground) < 4.5]
+    assert pale == []
+    tab.click("#theme")
+    assert (tab.evaluate(lightness) > 0.5) != (scheme == "light")
+    context.close()
+    assert complaints == []
+
+
+def contrast(one: float, other: float) -> float:
+    low, high = sorted((one, other))
+    return (high + 0.05) / (low + 0.05)
+
+
+def test_a_sweep_and_its_points_link_to_each_other(opened: Page, pages: dict[str, str]) -> None:
+    opened.goto(pages["sweep"])
+    opened.get_by_text("The best one").click()
+    assert "/points/b" in opened.url
+    opened.get_by_text("← sweep").click()
+    assert opened.url == pages["sweep"]
 
 
 def test_the_theme_toggles_and_is_remembered(opened: Page) -> None:

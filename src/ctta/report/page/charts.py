@@ -159,7 +159,7 @@ def dot_chart(
     name: str, title: str, columns: Sequence[str], series: Sequence[Series[Value]], *, axis: str, apart: bool = True
 ) -> Markup:
     """Dots by column; the last column stands apart if it is a mean, else lines join the dots."""
-    values = [value.mean for dots in series for value in dots.values if value]
+    values = [value.mean + (value.sd or 0.0) for dots in series for value in dots.values if value]
     centres = [index + 0.5 for index in range(len(columns))]
     if apart:
         centres[-1] += 0.5
@@ -167,7 +167,7 @@ def dot_chart(
     plot = _headed(Plot(len(columns) + 0.5 * apart, nice_ticks(0, max([1.0, *values])), right=62, bottom=16), bands)
     parts = [_shades(plot, bands), _y_axis(plot, axis), _names(plot, bands)]
     for number, dots in enumerate(series):
-        shift = (number - (len(series) - 1) / 2) * min(0.14, 0.7 / len(series)) * apart
+        shift = (number - (len(series) - 1) / 2) * min(0.14, 0.7 / len(series)) * (1.0 if apart else 0.3)
         xs = [plot.px(centre + shift) for centre in centres]
         parts.append(_dots(plot, number, dots, columns, xs, joined=not apart))
     return _svg(name, title, plot, parts)
@@ -397,8 +397,8 @@ def _dots(
         if value is None:
             continue
         if value.sd is not None:
-            low, high = max(value.mean - value.sd, 0), min(value.mean + value.sd, plot.ticks[-1])
-            parts.append(tag("line", class_="spread", x1=x, x2=x, y1=plot.py(low), y2=plot.py(high)))
+            low, high = plot.py(max(value.mean - value.sd, 0)), plot.py(value.mean + value.sd)
+            parts.append(tag("line", class_="spread", x1=x, x2=x, y1=low, y2=high))
         hint = tag("title", f"{dots.label}, {column}: {value} %")
         parts.append(tag("g", hint, _marker(dots.style.marker, x, plot.py(value.mean), 4.5), class_="dot"))
     return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)

@@ -136,13 +136,18 @@ def draw(scene: Scene) -> dict[str, list[Figure]]:
         "running": [*running(scene), *differences(scene)],
         "clean": _over_stream(scene, clean, "clean", "Error on clean samples", CLEAN, "error, %"),
         "selection": _over_stream(
-            scene, selected, "selection", "Percentage of samples selected", SELECTED, "selected, %", top=100, height=250
+            scene, selected, "selected", "Percentage of samples selected", SELECTED, "selected, %", top=100, height=250
         ),
         "confidence": _over_stream(
             scene, confidence, "confidence", "Confidence, adapted and not", CONFIDENCE, "confidence"
         ),
         "changed": _over_stream(
-            scene, changed, "changed", "Disagreement with the unadapted model", CHANGED, "predictions that differ, %"
+            scene,
+            changed,
+            "disagreement",
+            "Disagreement with the unadapted model",
+            CHANGED,
+            "predictions that differ, %",
         ),
         "threshold": thresholds(scene),
         "accuracy": accuracies(scene),
