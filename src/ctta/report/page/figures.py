@@ -294,6 +294,8 @@ def _over_stream(
     longest, every = scene.longest, scene.every
     if every > 1:
         reading += f" Each point is the mean of {every} batches."
+    if scene.events:
+        reading += " Where a vertical line is, the guard did or told something."
     events = [(event.batch / every, f"batch {event.batch}: {event.words}") for event in scene.events]
     svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, events=events, **options)
     data = {
@@ -316,7 +318,8 @@ def _bands(scene: Scene) -> list[Band]:
     if missing:
         edges[-1:] = [edges[-2] + widest * (index + 1) for index in range(missing + 1)]
     spans = zip(segments, pairwise(edges), strict=False)
-    return [(segment.words, before / every, after / every) for segment, (before, after) in spans]
+    named = scene.table.labelled or len(segments) > 1  # a folder of samples is one domain without a name
+    return [(segment.words if named else "", before / every, after / every) for segment, (before, after) in spans]
 
 
 def legend(series: Sequence[Series[Any]]) -> tuple[tuple[str, Markup], ...]:

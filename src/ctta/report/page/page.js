@@ -188,7 +188,7 @@
       domains.at(-1).end = index + 1;
     });
     const list = element("select", { "aria-label": "Part of the stream" }, element("option", {}, "whole stream"), element("option", { hidden: "" }, "part"));
-    for (const { name } of domains) list.append(element("option", {}, name));
+    for (const { name } of domains.length > 1 ? domains : []) list.append(element("option", {}, name));
     function zoom(begin, end, choice) {
       [from, to] = [begin, end];
       list.selectedIndex = choice;
