@@ -327,7 +327,7 @@ def _names(plot: Plot, bands: Sequence[Band]) -> Markup:
     """Names of columns, as many as there is room for."""
     longest = min(max(len(name) for name, *_ in bands), LONGEST)
     texts, y = [], plot.top - 10
-    for name, start, stop in bands[:: _every(plot, bands, LINE if plot.slanted else longest * LETTER)]:
+    for name, start, stop in bands[:: _every(plot, bands, LINE if plot.slanted else max(LINE, longest * LETTER))]:
         x = plot.px((start + stop) / 2)
         turn = {"transform": f"rotate(-{SLANT} {x:.1f} {y:.1f})"} if plot.slanted else {"text_anchor": "middle"}
         texts.append(tag("text", _short(name), class_="domain", x=x, y=y, data_from=start, data_to=stop, **turn))
