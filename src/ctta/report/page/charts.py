@@ -150,7 +150,7 @@ def line_chart(
     box = f"{plot.left:g} {plot.top:g} {wide:g} {high:g}"
     size = {"x": plot.left, "y": plot.top, "width": wide, "height": high}
     area = tag("svg", *inner, class_="area", viewBox=box, preserveAspectRatio="none", **size)
-    parts = [area, _y_axis(plot, axis), _names(plot, bands), _x_caption(plot, "batches along the stream →")]
+    parts = [_y_axis(plot, axis), area, _names(plot, bands), _x_caption(plot, "batches along the stream →")]
     parts += [_end_labels(plot, lines), tag("line", class_="cursor", y1=plot.top, y2=plot.floor, x1=0, x2=0)]
     return _svg(name, title, plot, parts, steps=steps, low=ticks[0], high=ticks[-1])
 

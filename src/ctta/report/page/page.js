@@ -296,7 +296,7 @@
     return ["% \\usepackage{pgfplots}", "\\begin{tikzpicture}", `\\begin{axis}[${options.join(", ")}]`, ...plots, "\\end{axis}", "\\end{tikzpicture}", ""].join("\n");
   }
 
-  const STYLES = ["display", "fill", "font-family", "font-size", "font-weight", "opacity", "stroke", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "stroke-width", "vector-effect", "visibility"];
+  const STYLES = ["display", "fill", "font-family", "font-size", "font-weight", "opacity", "paint-order", "stroke", "stroke-dasharray", "stroke-linecap", "stroke-linejoin", "stroke-width", "vector-effect", "visibility"];
 
   // The chart as it looks now, in a file of its own.
   function standalone(svg) {
