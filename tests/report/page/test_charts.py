@@ -23,6 +23,7 @@ def test_rows_of_one_method_differ_as_long_as_there_are_looks() -> None:
     rows = [(f"views {number}", "dss") for number in range(40)]
     found = charts.styles(rows)
     assert len(set(found.values())) == 40
+    assert charts.styles(rows[::-1]) == found
     assert len({style.colour for style in list(charts.styles(rows[:8]).values())}) == 8, "colours first"
 
 

@@ -21,6 +21,7 @@ import pytest
 from ctta.records.run_folder import GuardEvent, RunFolder
 from ctta.records.sweep_folder import Head, SweepFolder
 from ctta.report.metrics import over_seeds
+from ctta.report.page import charts
 from ctta.report.page.page import make_sweep
 from ctta.report.reports import RunReport, SweepReport
 from ctta.report.tables.sweep import SweepError, SweepErrors, average
@@ -350,10 +351,10 @@ def test_without_a_guard_nothing_is_promised(tmp_path: Path) -> None:
 
 def test_source_is_shown_beside_what_adapts(tmp_path: Path) -> None:
     page = adapted(tmp_path, [0, 0, 0])
-    charts = data_of(page)["charts"]
-    assert [series["label"] for series in charts["confidence"]["series"]] == ["Source", "TENT"]
-    assert charts["confidence"]["series"][0]["values"] == [0.4] * 3
-    assert charts["disagreement"]["series"] == [{"label": "TENT", "values": [25.0] * 3}]
+    found = data_of(page)["charts"]
+    assert [series["label"] for series in found["confidence"]["series"]] == ["Source", "TENT"]
+    assert found["confidence"]["series"][0]["values"] == [0.4] * 3
+    assert found["disagreement"]["series"] == [{"label": "TENT", "values": [25.0] * 3}]
 
 
 def test_samples_whose_prediction_changed_are_shown_with_names(tmp_path: Path) -> None:
@@ -484,6 +485,12 @@ def test_every_page_at_both_widths_and_in_both_themes(
             return [one.textContent, ({LIGHTNESS})(one.closest("svg") ? style.fill : style.color)];
         }})"""
     )
+    texts += tab.evaluate(
+        f"""Array.from({{ length: {1 + max(charts.COLOURS)} }}, (_, number) => {{
+            document.body.style.color = `var(--s${{number}})`;
+            return [`s${{number}}`, ({LIGHTNESS})(getComputedStyle(document.body).color)];
+        }})"""
+    )
     pale = [(text, value) for text, value in texts if contrast(value, ground) < 4.5]
     assert pale == []
     tab.click("#theme")
@@ -603,7 +610,9 @@ def test_figures_can_be_downloaded(opened: Page, folder: RunFolder) -> None:
     name, svg = downloaded(opened, "#figure-running", "SVG")
     tree = ElementTree.fromstring(svg)
     assert (name, tree.tag) == ("running.svg", "{http://www.w3.org/2000/svg}svg")
-    assert "var(" not in svg, "colours are in the file"
+    lines = [part for part in tree.iter() if part.tag.endswith("polyline")]
+    assert len(lines) == 5 * 2, "each with a leader to its name"
+    assert all("stroke:rgb(" in part.attrib["style"] for part in lines), "colours are in the file"
     name, text = downloaded(opened, "#figure-running", "CSV")
     lines = list(csv.DictReader(io.StringIO(text)))
     assert (name, len(lines), lines[-1]["batch"], lines[-1]["domain"]) == (
