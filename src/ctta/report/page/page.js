@@ -171,7 +171,7 @@
       svg.classList.toggle("hover", inside);
       if (!inside) return;
       for (const end of ["x1", "x2"]) cursor.setAttribute(end, x(index + 0.5));
-      tip.replaceChildren(element("b", {}, `batch ${chart.steps[index] + 1} · ${chart.domains[index]}`));
+      tip.replaceChildren(element("b", {}, `batch ${chart.steps[index]} · ${chart.domains[index]}`));
       for (const series of shown()) {
         const value = series.values[index];
         if (value != null) tip.append(element("div", {}, `${series.label}  ${value.toFixed(chart.unit ? 1 : 3)}${chart.unit}`));
@@ -192,7 +192,7 @@
     function zoom(begin, end, choice) {
       [from, to] = [begin, end];
       list.selectedIndex = choice;
-      if (choice === 1) list.options[1].textContent = `batches ${chart.steps[Math.floor(begin)] + 1} to ${chart.steps[Math.min(Math.ceil(end), chart.steps.length) - 1] + 1}`;
+      if (choice === 1) list.options[1].textContent = `batches ${chart.steps[Math.floor(begin)]} to ${chart.steps[Math.min(Math.ceil(end), chart.steps.length) - 1]}`;
       draw();
     }
     list.addEventListener("change", () => {
@@ -266,7 +266,7 @@
   // Every value that a chart shows, as columns: [head, values].
   function columns(chart) {
     const { steps, domains, series = [], head = "domain", ...rest } = chart;
-    const found = steps ? [["batch", steps.map((step) => step + 1)]] : [];
+    const found = steps ? [["batch", steps]] : [];
     if (domains) found.push([head, domains]);
     found.push(...series.map(({ label, values }) => [label, values]));
     return [...found, ...Object.entries(rest).filter(([, values]) => Array.isArray(values))];
