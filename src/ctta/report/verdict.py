@@ -49,8 +49,8 @@ def of(results: Results) -> Verdict | None:
         return Verdict(
             "watch",
             f"Watch: adapting did harm {times}, and it was taken back.",
-            f"First at batch {harmful[0]}. Around an alarm the predictions are the unadapted model's. If it happens again "
-            "and again, look at the data, or use larger batches or a smaller learning rate.",
+            f"First at batch {harmful[0]}. Around an alarm the predictions are the unadapted model's. If this "
+            "goes on, look at the data, or use larger batches or a smaller learning rate.",
         )
     if levels[-1] == WATCHED:
         return Verdict(
