@@ -41,7 +41,7 @@ MOST, FEW = 8, 4
 class Kept(DSS):
     """DSS that keeps its teacher's logits of each view and of the un-augmented batch."""
 
-    def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
+    def averaged(self, network: nn.Module, x: Tensor, views: int, seen: list[Tensor] | None = None) -> Tensor:
         self.said, self.plain = torch.stack(list(self.run_views(network, x, views))), self.run(network, x)
         return self.said.mean(0).lerp(self.plain, 0.5)
 

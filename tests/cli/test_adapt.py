@@ -29,7 +29,7 @@ def test_predictions_without_labels(tmp_path):
     assert "2 samples in" in out
     assert "1 could not be read" in out
     assert "preset 'cifar10+auto' by input (3, 32, 32)" in err
-    assert "This stream has no labels" in (tmp_path / "run" / "report.html").read_text()
+    assert '<h1 class="verdict healthy">Healthy: no sign' in (tmp_path / "run" / "report.html").read_text()
     rows = list(csv.DictReader((tmp_path / "out.csv").read_text().splitlines()))
     assert [row["file"] for row in rows] == ["a2.png", "a10.png", "bad.jpg"]
     assert [bool(row["prediction"]) for row in rows] == [True, True, False]

@@ -24,7 +24,7 @@ def weights(network: torch.nn.Module) -> Tensor:
 
 
 def test_every_method_with_a_teacher_is_tested():
-    assert WITH_TEACHER == sorted(FIELDS)
+    assert sorted(FIELDS) == WITH_TEACHER
 
 
 @pytest.mark.parametrize("method", WITH_TEACHER)

@@ -31,7 +31,7 @@ def test_files_of_a_run(tmp_path: Path) -> None:
     assert names(tmp_path) - before == FILES
     assert r"TENT\_X & \textbf{15.0} & \textbf{30.0} & \textbf{22.5} \\" in (tmp_path / "table.tex").read_text()
     assert "| TENT_X | **15.0** | **30.0** | **22.5** |" in (tmp_path / "table.md").read_text()
-    assert r"TENT\_X & 22.5 & $-$27.5" in (tmp_path / "metrics.tex").read_text()
+    assert r"TENT\_X & \textbf{22.5} & $-$27.5" in (tmp_path / "metrics.tex").read_text()
 
 
 def test_a_run_that_has_just_begun(tmp_path: Path) -> None:

@@ -139,10 +139,14 @@ def test_the_run_folder_knows_no_errors(tmp_path, model, photos):
     found = list(folder.records("source-s0"))
     assert [(record.n, record.wrong, record.selected_wrong) for record in found] == [(5, -1, None)] * 2
     assert (folder.done("source-s0").n, folder.done("source-s0").wrong) == (10, -1)
-    assert folder.samples("source-s0").label.tolist() == [-1] * 5
+    assert folder.samples("source-s0") is None, "no prediction has changed"
+    assert [(record.info["changed"], record.info["source_confidence"]) for record in found] == [
+        (0.0, pytest.approx(SURE))
+    ] * 2
     run = folder.run()
     assert (run.command, run.stream["images"]) == ("ctta adapt", 10)
-    assert run.notes == ("0.0 % of the predictions differ from the unadapted model's.", "Guard: no sign of harm.")
+    assert run.notes == ("0.0 % of the predictions differ from the unadapted model's.",)
+    assert run.events == ()
     assert not list(folder.path.rglob("*.safetensors"))
 
 
@@ -155,7 +159,7 @@ def test_batches_of_which_nothing_can_be_read_are_left_out(tmp_path, model, phot
     assert [number for number, row in enumerate(found, start=1) if row["error"]] == [4, 5, 6, 9, 10]
     assert [summary.done for summary in steps] == [3, 8, 10]
     assert [record.step for record in RunFolder(tmp_path / "run").records("source-s0")] == [0, 2]
-    assert RunFolder(tmp_path / "run").samples("source-s0") is None, "the last batch of the domain cannot be read"
+    assert RunFolder(tmp_path / "run").samples("source-s0") is None
     assert RunFolder(tmp_path / "run").run().notes[-1] == "5 of 10 samples could not be read."
 
 

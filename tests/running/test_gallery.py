@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 
 from ctta import Source
 from ctta.data.corrupted import corrupted_stream
 from ctta.data.dataset import Data
-from ctta.running.gallery import FAR, NEAR, PAPER, SHOWN, SIZE, Gallery, as_pictures, draw_cloud
+from ctta.running.gallery import (
+    CHANGED,
+    FAR,
+    NEAR,
+    PAPER,
+    SHOWN,
+    SIZE,
+    ChangedGallery,
+    Gallery,
+    as_pictures,
+    draw_cloud,
+)
 from ctta.running.runner import evaluate
 from tiny import network
 
@@ -77,3 +90,31 @@ def test_a_few_samples_of_the_last_batch_of_a_domain_are_kept():
     assert samples.selected.tolist() == [-1] * 8
     earlier = Gallery.before(samples, 1).samples()
     assert np.array_equal(earlier.images, samples.images[:4]), "what came before a domain that is begun again"
+
+
+def test_of_changed_predictions_a_few_are_kept_all_along_the_stream():
+    images = np.random.default_rng(0).integers(0, 256, (400, 32, 32, 3), np.uint8)
+    stream = corrupted_stream(images, np.arange(400) % 10, [("clean", 0)], Data(batch=4))
+    adapter, found = Source(network()), list(evaluate(Source(network()), stream))
+
+    def names(step: int) -> list[str]:
+        return [f"{step}-{number}" for number in range(4)]
+
+    gallery = ChangedGallery(names)
+    gallery.keep(adapter, found[0])
+    gallery.keep(adapter, replace(found[0], source=found[0].prediction))
+    assert gallery.samples() is None, "nothing is known of the unadapted model, or nothing has changed"
+    source = found[0].prediction + torch.tensor([0, 0, 1, 1])
+    gallery.keep(adapter, replace(found[0], source=source))
+    first = gallery.samples()
+    assert (first.name.tolist(), first.source.tolist()) == (["0-2"], [int(source[2])])
+    assert np.array_equal(first.images[0], images[2])
+
+    gallery = ChangedGallery(names)
+    for evaluated in found:
+        gallery.keep(adapter, replace(evaluated, source=evaluated.prediction + 1))
+    kept = gallery.samples().name.tolist()
+    assert CHANGED / 2 <= len(kept) <= CHANGED
+    steps = [int(name.split("-")[0]) for name in kept]
+    assert len(set(np.diff(steps))) == 1, "at equal distances"
+    assert steps[-1] > 90

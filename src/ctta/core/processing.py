@@ -18,7 +18,7 @@ from ctta.core import optim
 from ctta.core import statistics as norms
 from ctta.core.drift import Inspection
 from ctta.core.inputs import check_form, check_logits, check_values, value_range
-from ctta.core.shares import believe, probes
+from ctta.core.shares import NOTHING, believe, probes
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import all_finite
 
@@ -192,7 +192,11 @@ class Processing(MethodTools):
 
     def _compare(self, x: Tensor) -> None:
         """For auto statistics: what the source model's predictions and layers say about the batch."""
-        if norms.is_auto(self.source_model):
+        if not norms.is_auto(self.source_model):
+            return
+        if x.dim() < 4:
+            norms.expect(self, NOTHING)
+        else:
             for part in probes(x):
                 logits = self.run(self.source_model, part)
                 if found := norms.excesses(self.source_model):

@@ -22,7 +22,8 @@ layer's channels, in units of the source's variance, and at most so large in eac
 its own, by the same rule: there an image's own value is its mean square about the source's mean. It is interpolated on
 a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold. A layer with a
 single value per image and channel, as after pooling, keeps the source's statistics: there is nothing in it but what the
-images are, and classes explain nearly all of that.
+images are, and classes explain nearly all of that. So does every layer if samples are not images: classes explain
+nearly all of how point clouds differ, and their batch statistics lose more than they gain (`results/README.md`).
 
 Likeness and doubt are found by predicting the batch with the source model, first under the most cautious shares, those
 of likeness 1: on a clean stream they are the source's own predictions. What the layers show together is
@@ -39,6 +40,7 @@ is remembered from batch to batch, so no stream can spoil the shares.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -62,6 +64,7 @@ class Belief:
 
 
 CAUTIOUS = Belief()
+NOTHING = Belief(doubt=math.inf)  # no shift is followed at all
 
 
 def probes(x: Tensor) -> list[Tensor]:

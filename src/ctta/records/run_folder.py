@@ -126,6 +126,15 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class GuardEvent:
+    """Something that a guard did or told."""
+
+    batch: Natural
+    kind: str  # roll-back, frozen, lost or changed
+    words: str
+
+
+@dataclass(frozen=True)
 class Run:
     """The head of a run folder."""
 
@@ -137,6 +146,7 @@ class Run:
     environment: Mapping[str, Any]
     command: str = ""
     notes: tuple[str, ...] = ()  # sentences to show with the numbers
+    events: tuple[GuardEvent, ...] = ()  # of an adaptation without labels; empty for other runs
 
 
 @dataclass(frozen=True)
@@ -179,6 +189,7 @@ class Samples:
     adapted: NDArray[np.int64]  # the adapter's
     confidence: NDArray[np.float64]
     selected: NDArray[np.int64]  # 1 selected, 0 not, -1 if the method selects nothing
+    name: NDArray[np.str_] = field(default_factory=lambda: np.empty(0, np.str_))  # of their files; empty if not known
 
     def __post_init__(self) -> None:
         count = len(self.position)
@@ -188,6 +199,8 @@ class Samples:
             values = getattr(self, name)
             if values.shape != (count,) or values.dtype.kind not in ("if" if name == "confidence" else "i"):
                 raise ValueError(f"{name} is {values.dtype} {values.shape}")
+        if self.name.dtype.kind != "U" or self.name.shape not in ((0,), (count,)):
+            raise ValueError(f"name is {self.name.dtype} {self.name.shape}")
 
 
 def parse_records(content: bytes, path: Path, domains: int | None = None) -> WrittenRecords:

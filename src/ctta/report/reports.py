@@ -23,6 +23,7 @@ from ctta.base.fileio import write_atomically
 from ctta.base.text import one_line
 from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import SweepFolder
+from ctta.report import verdict
 from ctta.report.page import page
 from ctta.report.results import Results
 from ctta.report.tables import errors, paper, render, summary, sweep
@@ -51,13 +52,19 @@ class RunReport:
 
     def page(self) -> str:
         """One self-contained HTML page."""
-        return page.make(self.results, self.errors, self.metrics, self.comparison)
+        return page.make(self.results, self.errors, self.metrics, self.comparison, self._files())
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: tables and the notes of the experiment."""
         metrics = [summary.layouts(self.metrics)] if self.errors.labelled else []
-        notes = [Text(one_line(str(note))) for note in self.results.run.notes]
+        notes = [Text(one_line(str(note))) for note in (*self.results.run.notes, *self._told())]
         return [*_rich(width, self.comparison, errors.layouts(self.errors), *metrics), *notes]
+
+    def _told(self) -> list[str]:
+        """What the guard says of samples without labels."""
+        found = None if self.errors.labelled else verdict.of(self.results)
+        events = [f"Guard, batch {event.batch}: {event.words}" for event in self.results.run.events]
+        return [*events, f"{found.headline} {found.advice}"] if found else []
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, unrounded."""
@@ -65,6 +72,10 @@ class RunReport:
 
     def write(self) -> Path:
         """Write all files into the run folder; returns the page."""
+        return _write(self.results.folder.path, self._files() | {"report.html": self.page()})
+
+    def _files(self) -> dict[str, str]:
+        """The texts of all files but the page."""
         markdown = [render.to_markdown(errors.table(self.errors))]
         texts = {
             "table.csv": render.to_csv(errors.data(self.errors)),
@@ -76,7 +87,7 @@ class RunReport:
         if self.comparison:
             texts |= _comparison_files(self.comparison)
             markdown += [f"## {one.title}\n\n{render.to_markdown(one)}" for one in paper.tables(self.comparison)]
-        return _write(self.results.folder.path, texts | {"table.md": "\n".join(markdown), "report.html": self.page()})
+        return texts | {"table.md": "\n".join(markdown)}
 
 
 @dataclass(frozen=True)
@@ -117,7 +128,7 @@ class SweepReport:
                 texts[f"{name}.csv"] = render.to_csv(sweep.data(self.errors, averages))
                 texts |= {f"{name}.md": render.to_markdown(table), f"{name}.tex": render.to_latex(table)}
         texts |= {"summary.json": json.dumps(_data(self.errors), indent=1)}
-        return _write(self.folder.path, texts | {"report.html": page.make_sweep(self.errors)})
+        return _write(self.folder.path, texts | {"report.html": page.make_sweep(self.errors, texts)})
 
 
 def load(path: Path) -> RunReport | SweepReport:
@@ -127,8 +138,10 @@ def load(path: Path) -> RunReport | SweepReport:
 
 
 def _rich(width: int, comparison: PaperComparison | None, *layouts: Iterable[Table]) -> list[RenderableType]:
-    compared = [paper.tables(comparison)[:1]] if comparison else []
-    return [render.to_rich(one, width) for one in (*layouts, *compared)]
+    if comparison:
+        means, *by_domain = paper.tables(comparison)
+        layouts += ([render.lacking(means, [one.title for one in by_domain], "comparison.csv")],)
+    return [render.to_rich(one, width) for one in layouts]
 
 
 def _data(errors: ErrorTable | SweepErrors, comparison: PaperComparison | None = None) -> dict[str, Any]:

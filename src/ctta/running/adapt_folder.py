@@ -15,7 +15,7 @@ import io
 import json
 import logging
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -34,10 +34,10 @@ from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Event, Guard
 from ctta.core.saving import SavedAdapter
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
-from ctta.records.run_folder import Cell, Run, RunFolder
+from ctta.records.run_folder import Cell, GuardEvent, Run, RunFolder
 from ctta.running.asked_model import ask
 from ctta.running.environment import environment
-from ctta.running.gallery import Gallery
+from ctta.running.gallery import ChangedGallery
 from ctta.running.memory import PeakMemory
 from ctta.running.method_run import write_method_run
 from ctta.running.runner import Evaluated, evaluate
@@ -140,11 +140,11 @@ class PredictionTable:
         self._table.writeheader()
         self._written = 0  # batches
 
-    def write(self, evaluated: Evaluated | None = None, source: Sequence[int] = ()) -> list[PredictionRow]:
+    def write(self, evaluated: Evaluated | None = None) -> list[PredictionRow]:
         """Write a batch, or none at the end, after those before it of which nothing could be read."""
         end, predictions = len(self._stream), iter(list[Any]())
-        if evaluated is not None:
-            end = evaluated.batch.step + 1
+        if evaluated is not None and evaluated.source is not None:
+            end, source = evaluated.batch.step + 1, evaluated.source.tolist()
             selected = [None] * len(source) if evaluated.selected is None else evaluated.selected.long().tolist()
             predictions = zip(
                 evaluated.prediction.tolist(), evaluated.confidence.tolist(), selected, source, strict=True
@@ -237,23 +237,21 @@ class AdaptationPlan:
             names = " and ".join(map(str, taken))
             raise StateError(f"{names} would be overwritten. Use --force, or give another name.")
         summary, began = AdaptationSummary(len(self.samples), guarded=self.cell.guard), time.perf_counter()
-        batches = evaluate(self.adapter, self.stream, tell=False)
+        batches = self._beside_source(evaluate(self.adapter, self.stream, tell=False))
         if folder is not None:
             head = self._begin(folder, command)
-            batches = write_method_run(
-                folder, self.cell.cell, self.adapter, batches, PeakMemory(self.device), Gallery()
-            )
+            memory, gallery = PeakMemory(self.device), ChangedGallery(self._names)
+            batches = write_method_run(folder, self.cell.cell, self.adapter, batches, memory, gallery)
         with writing(out):
             out.write_bytes(b"")
         with Appender(out) as file:
             table = PredictionTable(file, self.stream, self.classes)
             for evaluated in batches:
-                source = self.adapter.source(evaluated.x).softmax(1).max(1)
-                summary = summary.add(table.write(evaluated, source.indices.tolist()))
+                summary = summary.add(table.write(evaluated))
                 summary = replace(
                     summary,
                     confidence=(*summary.confidence, float(evaluated.confidence.mean())),
-                    source_confidence=(*summary.source_confidence, float(source.values.mean())),
+                    source_confidence=(*summary.source_confidence, evaluated.record.info["source_confidence"]),
                     distrusted=summary.distrusted + self._distrusted(evaluated),
                     events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
                     seconds=time.perf_counter() - began,
@@ -265,16 +263,33 @@ class AdaptationPlan:
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison(), *summary.verdict())
+            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison())
             if summary.skipped:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
-            folder.write_run(replace(head, stream={**head.stream, "images": summary.predicted}, notes=notes))
+            events = tuple(GuardEvent(event.batch, event.kind, event.words) for event in summary.events)
+            stream = {**head.stream, "images": summary.predicted}
+            folder.write_run(replace(head, stream=stream, notes=notes, events=events))
         yield summary
 
     def _distrusted(self, evaluated: Evaluated) -> int:
         """The samples of a batch that a guard did not leave to what was learned."""
         trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
         return 0 if trusted else len(evaluated.prediction)
+
+    def _beside_source(self, batches: Iterable[Evaluated]) -> Iterator[Evaluated]:
+        """Each batch with the unadapted model's predictions; its record says how they differ."""
+        for evaluated in batches:
+            confidence, source = self.adapter.source(evaluated.x).softmax(1).max(1)
+            source = source.cpu()
+            changed = (evaluated.prediction != source).double().mean()
+            info = {"source_confidence": float(confidence.mean()), "changed": float(changed)}
+            record = replace(evaluated.record, info={**evaluated.record.info, **info})
+            yield replace(evaluated, record=record, source=source)
+
+    def _names(self, batch: int) -> list[str]:
+        """Of the samples of a batch that could be read."""
+        rows, unread = self.stream.rows(batch).tolist(), self.samples.unread
+        return [self.samples.names[row] for row in rows if row not in unread]
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -16,6 +17,7 @@ from ctta.running.runner import Evaluated
 
 SHOWN = 6  # samples per domain
 SEGMENTS = 30  # of a long stream, samples of the first segments are kept
+CHANGED = 24  # samples whose prediction changed, along a stream without labels
 SIZE = 96  # pixels of a drawn point cloud
 REACH = 1.6  # coordinates that fit into the picture, either way; more if a point cloud needs it
 AROUND, ABOVE = np.radians([35.0, 25.0])  # where the eye is: about the up axis, and over the horizon
@@ -24,27 +26,20 @@ NEAR, FAR = np.array([16, 42, 92]), np.array([190, 208, 232])
 DOT = [(row, column) for row in (-1, 0, 1) for column in (-1, 0, 1) if row * column == 0]  # a plus of five pixels
 
 
-@dataclass(frozen=True)
+@dataclass
 class Gallery:
     """A few samples of the last batch of every domain, with the predictions before and after adaptation."""
 
-    kept: dict[int, dict[str, Any]] = field(default_factory=dict)  # by position in the stream
+    kept: dict[int, dict[str, Any]] = field(default_factory=dict, kw_only=True)  # by position in the stream
 
     def keep(self, adapter: Adapting, evaluated: Evaluated) -> None:
         """Keep samples of this batch if it is the last of its domain."""
-        batch, selected = evaluated.batch, evaluated.selected
+        batch = evaluated.batch
         if not batch.last or batch.position >= SEGMENTS:
             return
         n = min(SHOWN, len(batch.x))
-        self.kept[batch.position] = {
-            "images": as_pictures(batch.x[:n]),
-            "position": np.full(n, batch.position),
-            "label": batch.y[:n].numpy(),
-            "source": batch.answer(adapter.source(evaluated.x[:n])).cpu().numpy(),
-            "adapted": evaluated.prediction[:n].numpy(),
-            "confidence": evaluated.confidence[:n].numpy(),
-            "selected": np.full(n, -1) if selected is None else selected[:n].long().numpy(),
-        }
+        source = batch.answer(adapter.source(evaluated.x[:n])).cpu()
+        self.kept[batch.position] = _rows(evaluated, list(range(n)), source)
 
     def samples(self) -> Samples | None:
         """All that was kept, in the order of the stream; None if it is nothing."""
@@ -60,9 +55,47 @@ class Gallery:
         """What an earlier attempt kept of the domains before this one."""
         kept: dict[int, dict[str, Any]] = {}
         if samples is not None:
+            known = {name: values for name, values in asdict(samples).items() if len(values)}
             for one in set(samples.position[samples.position < position].tolist()):
-                kept[one] = {name: values[samples.position == one] for name, values in asdict(samples).items()}
-        return cls(kept)
+                kept[one] = {name: values[samples.position == one] for name, values in known.items()}
+        return cls(kept=kept)
+
+
+@dataclass
+class ChangedGallery(Gallery):
+    """Samples whose prediction is not the unadapted model's, at most one of a batch, spread along the stream."""
+
+    names: Callable[[int], Sequence[str]]  # the names of the samples of a batch, by its number
+    every: int = 1  # of the batches with such a sample, one of so many is kept
+    seen: int = 0
+
+    def keep(self, adapter: Adapting, evaluated: Evaluated) -> None:
+        """Keep the first such sample of this batch, if it is its turn."""
+        if evaluated.source is None or not len(changed := (evaluated.prediction != evaluated.source).nonzero()):
+            return
+        if self.seen % self.every == 0:
+            index = int(changed[0])
+            step, rows = evaluated.batch.step, _rows(evaluated, [index], evaluated.source[index : index + 1])
+            self.kept[step] = {**rows, "name": np.array([self.names(step)[index]])}
+        self.seen += 1
+        if len(self.kept) > CHANGED:
+            for step in sorted(self.kept)[1::2]:
+                del self.kept[step]
+            self.every *= 2
+
+
+def _rows(evaluated: Evaluated, indices: list[int], source: Tensor) -> dict[str, Any]:
+    """What is kept of some samples of a batch; `source` are the unadapted model's predictions for them."""
+    batch, selected = evaluated.batch, evaluated.selected
+    return {
+        "images": as_pictures(batch.x[indices]),
+        "position": np.full(len(indices), batch.position),
+        "label": batch.y[indices].numpy(),
+        "source": source.numpy(),
+        "adapted": evaluated.prediction[indices].numpy(),
+        "confidence": evaluated.confidence[indices].numpy(),
+        "selected": np.full(len(indices), -1) if selected is None else selected[indices].long().numpy(),
+    }
 
 
 def as_pictures(x: Tensor) -> NDArray[np.uint8]:

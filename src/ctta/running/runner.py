@@ -27,6 +27,7 @@ class Evaluated:
     prediction: Tensor  # (N,), int64
     confidence: Tensor  # (N,), float64
     selected: Tensor | None  # (N,), bool; None if the method selects nothing
+    source: Tensor | None = None  # (N,), int64: the unadapted model's predictions, if they were asked for
 
 
 def evaluate(

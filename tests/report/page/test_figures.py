@@ -26,7 +26,7 @@ def test_domains_to_come_are_as_wide_as_the_widest_so_far(tmp_path: Path) -> Non
         ("fog", 0, 2),
         ("snow", 2, 4),
         ("frost", 4, 6),
-        ("contr", 6, 8),
+        ("contrast", 6, 8),
     ]
 
 
@@ -42,6 +42,13 @@ def test_what_the_threshold_does_at_boundaries(tmp_path: Path, boundaries: str, 
     assert words in figure.reading
     assert [series["label"] for series in figure.data["series"]] == ["confidence", "threshold"]
     assert figure.title == "DSS: confidence and threshold"
+
+
+def test_the_difference_to_source_is_that_of_the_running_errors(tmp_path: Path) -> None:
+    run = TinyRun(tmp_path).add("source", [5, 5, 5, 5]).add("tent", [1, 2, 6]).add("tent", [1, 2, 8], seed=1)
+    (figure,) = figures.differences(scene(Results.load(run.folder)))
+    assert figure.data["series"] == [{"label": "TENT", "values": [-40.0, -30.0, 20.0]}]
+    assert not figures.differences(scene(Results.load(TinyRun(tmp_path / "other").add("tent", [1] * 4).folder)))
 
 
 def test_nothing_is_drawn_of_nothing(tmp_path: Path) -> None:

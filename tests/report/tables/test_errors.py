@@ -173,7 +173,7 @@ PAPER = (
 )
 
 
-@pytest.mark.parametrize("width", [40, 80, 100, 120, 160, 200])
+@pytest.mark.parametrize("width", [40, 80, 100, 120, 160, 300])
 def test_the_terminal_table_fits_and_keeps_the_mean(tmp_path: Path, width: int) -> None:
     run = TinyRun(tmp_path, [(name, 5) for name in PAPER])
     for method in ("source", "bn_adapt", "tent", "cotta", "dss"):
@@ -185,6 +185,17 @@ def test_the_terminal_table_fits_and_keeps_the_mean(tmp_path: Path, width: int) 
     assert "22.5 ± 10.6" in text
     assert "…" not in text
     assert ("gauss" in text) == (width >= 80)
+    shown, _, said = " ".join(text.split()).partition("Not shown here: ")
+    assert all((head in shown) != (head in said) for head in ("s/batch", "images/s", "MB", "views"))
+    assert ("errors by domain" in said) == (width == 40)
+    assert not said or said.endswith("See table.csv in the run's folder.")
+
+
+def test_point_clouds_are_counted_as_samples_per_second(run: TinyRun) -> None:
+    run.stream["samples"] = "clouds"
+    heads = [column.head for column in errors.table(run.add("tent", [1] * 4).table()).columns]
+    assert "samples/s" in heads
+    assert "images/s" not in heads
 
 
 def test_the_best_is_bold_in_the_terminal(run: TinyRun) -> None:

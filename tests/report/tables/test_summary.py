@@ -113,7 +113,7 @@ def test_without_source_there_is_no_baseline(tmp_path: Path) -> None:
     assert made.baseline is None
     assert all(row.difference is None and row.compared == 0 for row in made.rows)
     assert "vs" not in shown(made)
-    assert made.notes() == []
+    assert made.notes() == ["Best in bold."]
 
 
 def test_method_runs_count_once_they_are_complete(tmp_path: Path) -> None:
@@ -150,9 +150,12 @@ def test_invalid_numbers_are_marked(tmp_path: Path) -> None:
 
 def test_a_narrow_terminal_shows_less(tmp_path: Path) -> None:
     made = summed(TinyRun(tmp_path).add("source", [5] * 4).add("tent", [1] * 4).folder)
+    assert "Not shown here" not in shown(made, 120)
     assert "p95 s" in shown(made, 120)
     narrow = shown(made, 40)
-    assert "p95 s" not in narrow
+    table, _, said = narrow.partition("Not shown here: ")
+    assert "p95 s" not in table
+    assert "p95 s, MB. See metrics.csv" in " ".join(said.split())
     assert "TENT" in narrow
     assert max(map(len, narrow.splitlines())) <= 40
 

@@ -148,6 +148,8 @@ def test_a_narrow_terminal_has_numbers_for_columns_and_less_spread() -> None:
     assert "#1" in narrowest
     assert "15.0" in narrowest
     assert "± 7.1" not in narrowest
+    assert "Not shown here" not in wide + narrow
+    assert "Not shown here: standard deviations. See summary.csv" in " ".join(narrowest.split())
     for label in labels:
         assert label in " ".join(narrow.split()), "said below the table"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from statistics import fmean
@@ -12,7 +12,7 @@ from typing import Any
 
 from markupsafe import Markup
 
-from ctta.records.run_folder import Record
+from ctta.records.run_folder import GuardEvent, Record
 from ctta.report import metrics
 from ctta.report.page import charts
 from ctta.report.page.charts import Band, Lines, Series, Style
@@ -25,8 +25,14 @@ CLEAN = (
     "Evaluated at the end of each domain, without learning from them; a value holds until the next. A line that rises "
     "shows forgetting."
 )
+DIFFERENCE = (
+    "The same as the difference to Source in percentage points: below the line a method makes fewer mistakes than the "
+    "model would without adapting, above it more."
+)
+CHANGED = "How many predictions of each batch differ from the unadapted model's. More of them need not be better ones."
 SELECTED = "How much of each batch was selected to learn from."
-CONFIDENCE = "Each method's mean confidence in each batch. High confidence does not mean high accuracy."
+CONFIDENCE = "Mean confidence of the predictions in each batch. High confidence does not mean high accuracy."
+SOURCE = "Source"  # the unadapted model's name where it is no row of the run
 BOUNDARIES = {  # what the threshold does at a domain boundary
     "known": " Domain boundaries are known: there it is reset half-way to chance level.",
     "detected": " At each detected domain boundary it is reset half-way to chance level.",
@@ -74,6 +80,11 @@ class Track:
         """One value per step, averaged over seeds."""
         return tuple(metrics.finite_mean(map(read, records)) for records in self.batches.values())
 
+    @property
+    def window(self) -> int:
+        """Over how many batches a running error is taken."""
+        return metrics.third(len(self.batches) / len(set(self.positions)))
+
     def running_error(self, window: int) -> metrics.Series:
         """The error over the last `window` batches, in percent."""
         sizes = [fmean(record.scored for record in records) for records in self.batches.values()]
@@ -92,13 +103,17 @@ class Scene:
     table: ErrorTable
     tracks: tuple[Track, ...]
     styles: Mapping[str, Style]
+    events: tuple[GuardEvent, ...] = ()
 
     @classmethod
     def of(cls, results: Results, table: ErrorTable) -> Scene:
         """One track for each method that has records."""
         seeds = {label: tuple(one.records for one in runs if one.records) for label, runs in results.by_label().items()}
         tracks = tuple(Track(label, found) for label, found in seeds.items() if found)
-        return cls(table, tracks, charts.styles([(row.label, row.method) for row in table.rows]))
+        rows = [(row.label, row.method) for row in table.rows]
+        if not table.row_of("source"):
+            rows.append((SOURCE, "source"))
+        return cls(table, tracks, charts.styles(rows, table.best[-1]), results.run.events)
 
     @property
     def longest(self) -> Track:
@@ -114,16 +129,25 @@ def draw(scene: Scene) -> dict[str, list[Figure]]:
     """Every section's figures; a section without any is left out of the page."""
     clean = _lines(scene, Track.clean_error)
     selected = _lines(scene, lambda track: track.series(selected_in))
-    confidence = [] if scene.table.labelled else _lines(scene, lambda track: track.series(confidence_in))
+    changed = _lines(scene, lambda track: track.series(lambda record: percent(record.info.get("changed"))))
+    confidence = [] if scene.table.labelled else beside_source(scene)
     return {
         "errors": errors(scene),
-        "running": running(scene),
+        "running": [*running(scene), *differences(scene)],
         "clean": _over_stream(scene, clean, "clean", "Error on clean samples", CLEAN, "error, %"),
         "selection": _over_stream(
-            scene, selected, "selection", "Percentage of samples selected", SELECTED, "selected, %", top=100, height=250
+            scene, selected, "selected", "Percentage of samples selected", SELECTED, "selected, %", top=100, height=250
         ),
         "confidence": _over_stream(
-            scene, confidence, "confidence", "Confidence along the stream", CONFIDENCE, "confidence"
+            scene, confidence, "confidence", "Confidence, adapted and not", CONFIDENCE, "confidence"
+        ),
+        "changed": _over_stream(
+            scene,
+            changed,
+            "disagreement",
+            "Disagreement with the unadapted model",
+            CHANGED,
+            "predictions that differ, %",
         ),
         "threshold": thresholds(scene),
         "accuracy": accuracies(scene),
@@ -141,7 +165,7 @@ def errors(scene: Scene) -> list[Figure]:
     reading = "Each column is one domain, in the order of the stream. Each mark is one method; lower is better."
     if table.several_seeds:
         reading += " Whiskers show one standard deviation over seeds."
-    heads = [*(column.short for column in table.columns), "mean"]
+    heads = [*(column.words for column in table.columns), "mean"]
     svg = charts.dot_chart("errors", "Error by domain and method", heads, series, axis="error, %")
     data = {
         "domains": [column.title for column in table.columns],
@@ -150,14 +174,14 @@ def errors(scene: Scene) -> list[Figure]:
             for row in rows
         ],
     }
-    return [Figure("errors", "Error by domain", reading, svg, data, _legend(series))]
+    return [Figure("errors", "Error by domain", reading, svg, data, legend(series))]
 
 
 def running(scene: Scene) -> list[Figure]:
     """Running error along the stream."""
     if not scene.tracks:
         return []
-    window = metrics.third(len(scene.longest.batches) / len(set(scene.longest.positions)))
+    window = scene.longest.window
     over = "of each batch" if window == 1 else f"over the last {window} batches"
     reading = (
         f"The error {over}. Shaded bands are domains. A method that adapts well drops after each change; one that "
@@ -165,6 +189,33 @@ def running(scene: Scene) -> list[Figure]:
     )
     lines = _lines(scene, lambda track: track.running_error(window))
     return _over_stream(scene, lines, "running", "Error along the stream", reading, "error, %")
+
+
+def differences(scene: Scene) -> list[Figure]:
+    """Running error minus Source's, batch by batch."""
+    source = scene.table.row_of("source")
+    own = next((track for track in scene.tracks if source and track.label == source.label), None)
+    if own is None:
+        return []
+    window = scene.longest.window
+    base = own.running_error(window)
+
+    def difference(track: Track) -> metrics.Series:
+        pairs = zip(track.running_error(window), base, strict=False)
+        return tuple(None if mine is None or theirs is None else mine - theirs for mine, theirs in pairs)
+
+    others = replace(scene, tracks=tuple(track for track in scene.tracks if track is not own))
+    lines = _lines(others, difference)
+    return _over_stream(scene, lines, "difference", "Difference to Source", DIFFERENCE, "points", top=0.5)
+
+
+def beside_source(scene: Scene) -> Lines:
+    """The confidence of each method, and the unadapted model's on the same samples if it is known."""
+    lines = _lines(scene, lambda track: track.series(confidence_of_predictions))
+    source = scene.tracks[0].series(lambda record: record.info.get("source_confidence")) if scene.tracks else ()
+    if known(source):
+        lines = [Series(SOURCE, thin(source, scene.every), scene.styles[SOURCE]), *lines]
+    return lines
 
 
 def thresholds(scene: Scene) -> list[Figure]:
@@ -179,7 +230,7 @@ def thresholds(scene: Scene) -> list[Figure]:
         if known(threshold):
             mean = thin(track.series(confidence_in), scene.every)
             lines = [
-                Series("confidence", mean, scene.styles[track.label]),
+                Series("confidence", mean, replace(scene.styles[track.label], dash="", best=False)),
                 Series("threshold", thin(threshold, scene.every), THRESHOLD),
             ]
             name, title = f"threshold-{len(figures)}", f"{track.label}: confidence and threshold"
@@ -200,7 +251,7 @@ def accuracies(scene: Scene) -> list[Figure]:
         splits = {part: split for part, found in parts.items() if (split := metrics.selection(found))}
         if known(split.selected_accuracy for split in splits.values()):
             name, title = f"accuracy-{len(figures)}", f"{track.label}: were the selected samples better?"
-            pairs = [(part.short, split) for part, split in splits.items()]
+            pairs = [(part.words, split) for part, split in splits.items()]
             data = {
                 "label": track.label,
                 "domains": [part.title for part in splits],
@@ -221,7 +272,9 @@ def calibrations(scene: Scene) -> list[Figure]:
             each = (metrics.calibration_error(metrics.calibration_bins(records)) for records in track.seeds)
             error, name = metrics.finite_mean(each), f"calibration-{len(figures)}"
             svg = charts.reliability_chart(name, f"Reliability of {track.label}", bins, scene.styles[track.label])
-            data = {"label": track.label, "bins": bins, "ece": error}
+            full = [(confidence / n, correct / n, n) for n, confidence, correct in bins if n]
+            columns = zip(("confidence", "accuracy", "samples"), zip(*full, strict=True), strict=True)
+            data = {"label": track.label, **dict(columns), "ece": error}
             figures.append(Figure(name, track.label, f"ECE {error:.1f} %", svg, data))
     return figures
 
@@ -241,14 +294,17 @@ def _over_stream(
     longest, every = scene.longest, scene.every
     if every > 1:
         reading += f" Each point is the mean of {every} batches."
-    svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, **options)
+    if scene.events:
+        reading += " Where a vertical line is, the guard did or told something."
+    events = [(event.batch / every, f"batch {event.batch}: {event.words}") for event in scene.events]
+    svg = charts.line_chart(name, title, lines, _bands(scene), axis=axis, events=events, **options)
     data = {
         "steps": list(longest.batches)[::every],
-        "domains": [scene.table.segments[p].title.replace("_", " ") for p in longest.positions[::every]],
+        "domains": [scene.table.segments[p].words for p in longest.positions[::every]],
         "unit": " %" if axis.endswith("%") else "",
-        "series": [{"label": line.label, "values": line.values} for line in lines],
+        "series": [{"label": line.label, "values": list(map(rounded, line.values))} for line in lines],
     }
-    return [Figure(name, title, reading, svg, data, _legend(lines))]
+    return [Figure(name, title, reading, svg, data, legend(lines))]
 
 
 def _bands(scene: Scene) -> list[Band]:
@@ -262,10 +318,12 @@ def _bands(scene: Scene) -> list[Band]:
     if missing:
         edges[-1:] = [edges[-2] + widest * (index + 1) for index in range(missing + 1)]
     spans = zip(segments, pairwise(edges), strict=False)
-    return [(segment.short, before / every, after / every) for segment, (before, after) in spans]
+    named = scene.table.labelled or len(segments) > 1  # a folder of samples is one domain without a name
+    return [(segment.words if named else "", before / every, after / every) for segment, (before, after) in spans]
 
 
-def _legend(series: Sequence[Series[Any]]) -> tuple[tuple[str, Markup], ...]:
+def legend(series: Sequence[Series[Any]]) -> tuple[tuple[str, Markup], ...]:
+    """Labels and their swatches."""
     return tuple((one.label, charts.swatch(one.style)) for one in series)
 
 
@@ -279,10 +337,22 @@ def thin(values: Sequence[float | None], every: int) -> metrics.Series:
     return tuple(metrics.finite_mean(values[start : start + every]) for start in range(0, len(values), every))
 
 
+def rounded(value: float | None) -> float | None:
+    """As the page stores it."""
+    return value and round(value, 4)
+
+
+def percent(share: float | None) -> float | None:
+    return None if share is None else 100 * share
+
+
 def confidence_in(record: Record) -> float | None:
     """As the method reports it; else the mean of its predictions."""
-    if "confidence" in record.info:
-        return record.info["confidence"]
+    return record.info.get("confidence", confidence_of_predictions(record))
+
+
+def confidence_of_predictions(record: Record) -> float | None:
+    """Their mean."""
     n, confidence, _ = map(sum, zip(*record.bins, strict=True)) if record.bins else (0, 0.0, 0)
     return confidence / n if n else None
 

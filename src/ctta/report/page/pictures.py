@@ -28,6 +28,7 @@ class Picture:
     before: tuple[str, bool | None]  # the predicted class, and whether it is right; none without a label
     after: tuple[str, bool | None]
     hint: str
+    name: str = ""  # of its file, if that is known
 
 
 def strips(samples: Samples, segments: Sequence[StreamPart], classes: Sequence[str]) -> list[tuple[str, list[Picture]]]:
@@ -37,8 +38,14 @@ def strips(samples: Samples, segments: Sequence[StreamPart], classes: Sequence[s
         (indices,) = np.nonzero(np.isin(samples.position, segment.positions))
         if len(indices):
             pictures = [_picture(samples, int(index), classes) for index in indices[:EACH]]
-            found.append((segment.title.replace("_", " "), pictures))
+            found.append((segment.words, pictures))
     return found
+
+
+def changed(samples: Samples, classes: Sequence[str]) -> list[Picture]:
+    """Those whose prediction is not the unadapted model's."""
+    (indices,) = np.nonzero(samples.source != samples.adapted)
+    return [_picture(samples, int(index), classes) for index in indices]
 
 
 def data_uri(pixels: NDArray[np.uint8]) -> str:
@@ -66,4 +73,5 @@ def _picture(samples: Samples, index: int, classes: Sequence[str]) -> Picture:
         before=prediction(int(samples.source[index])),
         after=prediction(int(samples.adapted[index])),
         hint=f"confidence {100 * float(samples.confidence[index]):.0f} %{selected}",
+        name=str(samples.name[index]) if len(samples.name) else "",
     )

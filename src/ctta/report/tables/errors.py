@@ -60,6 +60,11 @@ class StreamPart:
     short: str  # for column heads
     title: str  # unlike that of any other part
 
+    @property
+    def words(self) -> str:
+        """Its title as a reader would write it."""
+        return self.title.replace("_", " ").replace(">", " → ")
+
 
 Parts = tuple[StreamPart, ...]
 
@@ -125,6 +130,12 @@ class ErrorTable:
     vary: tuple[str, ...] = ("method",)  # what seeds move
 
     @property
+    def best_rounds(self) -> tuple[frozenset[str], ...]:
+        """Labels with the lowest error of each round."""
+        valid = [row for row in self.rows if not row.problems]
+        return tuple(lowest({row.label: row.rounds[turn] for row in valid}) for turn in range(len(self.rounds)))
+
+    @property
     def by_segment(self) -> bool:
         """Whether each column is a single segment."""
         return len(self.segments) == len(self.columns)
@@ -133,6 +144,11 @@ class ErrorTable:
     def unit(self) -> str:
         """What `images` counts: "images per domain"."""
         return f"{self.samples} per {'domain' if self.by_segment else 'segment'}"
+
+    @property
+    def rate(self) -> str:
+        """The unit of the throughput."""
+        return f"{'images' if self.samples == 'images' else 'samples'}/s"
 
     @property
     def several_seeds(self) -> bool:
@@ -313,7 +329,8 @@ def needs(traits: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-COSTS: tuple[tuple[str, Callable[[Cost], float | None], str], ...] = (
+CostColumn = tuple[str, Callable[[Cost], float | None], str]  # head, value and format
+COSTS: tuple[CostColumn, ...] = (
     ("s/batch", lambda cost: cost.seconds, ".3g"),
     ("images/s", lambda cost: cost.images_per_second, ".0f"),
     ("MB", lambda cost: cost.memory, ".0f"),
@@ -325,7 +342,7 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
     """Errors and costs as printed. Without `spread`, only the mean keeps its standard deviation."""
     parts = made.columns if domains and made.labelled else ()
     rounds = made.rounds if domains and made.labelled else ()
-    wanted = [cost for cost in COSTS if costs and any(cost[1](row.cost) is not None for row in made.rows)]
+    wanted = _known_costs(made) if costs else []
     notes = render.numbered(row.remark for row in made.rows)
     columns = [TableColumn("", "name"), *(TableColumn(part.short) for part in parts)]
     columns += [TableColumn("mean", apart=True)] if made.labelled else []
@@ -337,7 +354,8 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
         errors = zip(row.errors if parts else (), made.best, strict=False)  # the last is that of the mean
         cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in errors]
         cells += [TableCell(printed(row.mean), row.label in made.best[-1])] if made.labelled else []
-        cells += [TableCell(printed(value, spread=spread)) for value in row.rounds if rounds]
+        in_rounds = zip(row.rounds if rounds else (), made.best_rounds, strict=False)
+        cells += [TableCell(printed(value, spread=spread), row.label in best) for value, best in in_rounds]
         cells += [TableCell(formatted(read(row.cost), style)) for _, read, style in wanted]
         rows.append(tuple(cells))
     title = " · ".join(part for part in (made.name, made.dataset) if part)
@@ -346,13 +364,29 @@ def table(made: ErrorTable, *, spread: bool = True, costs: bool = True, domains:
 
 def layouts(made: ErrorTable) -> Iterator[Table]:
     """For the terminal, from the fullest to the smallest: a narrow one has the domains down, the narrowest none."""
+    costs = [head for head, _, _ in _known_costs(made)]
+    spreads = (
+        ["standard deviations by domain"] if any(v and v.sd is not None for r in made.rows for v in r.errors) else []
+    )
+    domains = ["errors by domain"] if made.labelled else []
+
+    def without(left_out: Sequence[str], one: Table) -> Table:
+        return render.lacking(one, left_out, "table.csv")
+
     yield table(made)
-    yield table(made, costs=False)
-    yield table(made, spread=False, costs=False)
+    yield without(costs, table(made, costs=False))
+    yield without([*spreads, *costs], table(made, spread=False, costs=False))
     yield render.transposed(table(made))
-    yield render.transposed(table(made, spread=False))
-    yield table(made, domains=False)
-    yield table(made, domains=False, costs=False)
+    yield without(spreads, render.transposed(table(made, spread=False)))
+    yield without(domains, table(made, domains=False))
+    yield without([*domains, *costs], table(made, domains=False, costs=False))
+
+
+def _known_costs(made: ErrorTable) -> list[CostColumn]:
+    """Those that some method has."""
+    heads = {"images/s": made.rate}
+    found = (cost for cost in COSTS if any(cost[1](row.cost) is not None for row in made.rows))
+    return [(heads.get(head, head), read, style) for head, read, style in found]
 
 
 def data(made: ErrorTable) -> Table:

@@ -358,7 +358,7 @@ def tables(made: PaperComparison) -> list[Table]:
         rows = [[line.label, *(signed(line.domains[part.name].difference) for part in made.domains)] for line in lines]
     else:
         rows = [["pairs kept", *map(str, made.domain_pairs)]]
-    columns = (TableColumn("", "name"), *(TableColumn(domain.short) for domain in made.domains))
+    columns = (TableColumn("", "name"), *(TableColumn(domain.short, full=domain.words) for domain in made.domains))
     return [means, Table(columns, cells(rows), title)]
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
@@ -33,6 +33,7 @@ class TableColumn:
     kind: Literal["name", "number", "words"] = "number"
     apart: bool = False  # whether another kind of number begins here
     link: str = ""  # used only in pages
+    full: str = ""  # the head unabridged, if it is short; used only in pages
 
 
 @dataclass(frozen=True)
@@ -104,6 +105,35 @@ def transposed(table: Table) -> Table:
     rows = tuple((TableCell(column.head), *cells) for column, cells in zip(rest, across, strict=True))
     apart = tuple(number for number, column in enumerate(rest) if column.apart)
     return replace(table, columns=heads, rows=rows, apart=apart)
+
+
+def lacking(table: Table, left_out: Sequence[str], file: str) -> Table:
+    """The table with one more line below: what it leaves out, and the file in the run's folder that has it."""
+    said = f"Not shown here: {', '.join(left_out)}. See {file} in the run's folder."
+    return replace(table, caption=(*table.caption, said)) if left_out else table
+
+
+def best_in(table: Table, better: Mapping[str, Callable[..., float]], rows: Collection[int]) -> Table:
+    """The table with the best cell of some columns marked; `better` is min or max, `rows` are those that count.
+
+    Equal ones share the mark, and a single one is not best.
+    """
+    marked = [list(row) for row in table.rows]
+    for index, column in enumerate(table.columns):
+        if column.head in better:
+            found = {row: _number(table.rows[row][index].text) for row in rows}
+            known = {row: number for row, number in found.items() if number is not None}
+            for row, number in known.items():
+                best = len(known) > 1 and number == better[column.head](known.values())
+                marked[row][index] = replace(marked[row][index], best=best)
+    return replace(table, rows=tuple(map(tuple, marked)))
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.partition(" ")[0].replace("−", "-"))
+    except ValueError:
+        return None
 
 
 def cells(rows: Iterable[Iterable[str]]) -> tuple[tuple[TableCell, ...], ...]:

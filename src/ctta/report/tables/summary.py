@@ -15,7 +15,18 @@ from ctta.report import metrics
 from ctta.report.metrics import Cost, Difference, Interval, Value, over_seeds
 from ctta.report.results import MethodRun, Results
 from ctta.report.tables.errors import ErrorTable, MethodErrors, Outcome
-from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, printed, signed
+from ctta.report.tables.render import (
+    ABSENT,
+    Table,
+    TableColumn,
+    best_in,
+    cells,
+    data_table,
+    formatted,
+    lacking,
+    printed,
+    signed,
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,7 @@ class MetricsTable:
         found = [row.difference for row in self.rows if row.difference]
         level = f"within {metrics.TOLERANCE:g} point of its final level, apart from sampling noise"
         sentences = {
+            "Best in bold.": len(self.rows) > 1,
             f"vs {self.baseline}: difference in percentage points, paired; negative is better.": found,
             f"95 % over seeds: {self.varied}.": any(one.over_seeds for one in found),
             "95 % over batches: other samples of the same domains.": any(one.over_batches for one in found),
@@ -206,14 +218,20 @@ def table(made: MetricsTable, *, spread: bool = True, costs: bool = False) -> Ta
     shown = {head: found for head, found in texts.items() if set(found) - {ABSENT}}
     names = [row.label + (" (not valid)" if row.problems else "") for row in made.rows]
     rows = cells(zip(names, *shown.values(), strict=True))
-    return Table((TableColumn("", "name"), *map(TableColumn, shown)), rows, caption=(" ".join(made.notes()),))
+    made_table = Table((TableColumn("", "name"), *map(TableColumn, shown)), rows, caption=(" ".join(made.notes()),))
+    lower = dict.fromkeys(("error", f"vs {made.baseline}", "ECE", "clean", "forgot"), min)
+    valid = [number for number, row in enumerate(made.rows) if not row.problems]
+    return best_in(made_table, {**lower, "selected right": max}, valid)
 
 
 def layouts(made: MetricsTable) -> Iterator[Table]:
     """For the terminal; what does not fit is left out from the right."""
     whole = table(made, spread=False, costs=True)
+    heads = [column.head for column in (*whole.columns, *table(made).columns)]
     for count in range(max(len(whole.columns), 2), 1, -1):
-        yield replace(whole, columns=whole.columns[:count], rows=tuple(row[:count] for row in whole.rows))
+        part = replace(whole, columns=whole.columns[:count], rows=tuple(row[:count] for row in whole.rows))
+        shown = [column.head for column in part.columns]
+        yield lacking(part, [head for head in dict.fromkeys(heads) if head not in shown], "metrics.csv")
 
 
 def data(made: MetricsTable) -> Table:

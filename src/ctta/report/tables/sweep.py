@@ -13,7 +13,17 @@ from typing import Any
 from ctta.records.sweep_folder import SHORT, Head, heads, shown, text
 from ctta.report.metrics import Value, over_seeds
 from ctta.report.tables.errors import ErrorTable, Outcome, lowest
-from ctta.report.tables.render import ABSENT, Table, TableCell, TableColumn, data_table, formatted, numbered, printed
+from ctta.report.tables.render import (
+    ABSENT,
+    Table,
+    TableCell,
+    TableColumn,
+    data_table,
+    formatted,
+    lacking,
+    numbered,
+    printed,
+)
 
 
 @dataclass(frozen=True)
@@ -85,7 +95,7 @@ def average(lines: Iterable[SweepError], over: Sequence[str]) -> tuple[SweepErro
 def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> Table:
     """All points, or all averages. Points or methods are the rows, whichever are more."""
     lines = made.averages if averages else made.lines
-    axes = _axes(made, averages)
+    axes = axes_of(made, averages)
     groups: dict[tuple[str, ...], dict[str, SweepError]] = {}  # by point and label
     for line in lines:
         at = tuple(shown(made.head.axes[key], line.values[key]) for key in axes)
@@ -114,7 +124,8 @@ def table(made: SweepErrors, averages: bool = False, *, spread: bool = True) -> 
     return Table(tuple(columns), tuple(rows), made.head.name, (made.caption(averages),), tuple(notes))
 
 
-def _axes(made: SweepErrors, averages: bool) -> list[str]:
+def axes_of(made: SweepErrors, averages: bool) -> list[str]:
+    """Those along which there are several lines per method."""
     return [key for key in made.head.axes if not (averages and key in made.head.over)]
 
 
@@ -127,7 +138,14 @@ def layouts(made: SweepErrors, averages: bool = False) -> Iterator[Table]:
         meaning = " · ".join(f"#{number} {head}" for number, head in enumerate(heads, start=1))
         numbers = (TableColumn(f"#{number}") for number in range(1, len(heads) + 1))
         columns = (*(column for column in whole.columns if column.kind == "name"), *numbers)
-        yield replace(whole, columns=columns, caption=(*whole.caption, meaning))
+        file = "averages.csv" if averages else "summary.csv"
+        left_out = () if spread or not _spreads(made, averages) else ("standard deviations",)
+        yield lacking(replace(whole, columns=columns, caption=(*whole.caption, meaning)), left_out, file)
+
+
+def _spreads(made: SweepErrors, averages: bool) -> bool:
+    """Whether there are standard deviations."""
+    return any(one.error and one.error.sd is not None for one in (made.averages if averages else made.lines))
 
 
 def data(made: SweepErrors, averages: bool = False) -> Table:
@@ -135,7 +153,7 @@ def data(made: SweepErrors, averages: bool = False) -> Table:
 
     def line(one: SweepError) -> dict[str, object]:
         return {
-            **{key: text(one.values[key]) for key in _axes(made, averages)},
+            **{key: text(one.values[key]) for key in axes_of(made, averages)},
             "label": one.label,
             "method": one.method,
             "error": one.error and f"{one.error.mean:.2f}",
