@@ -11,9 +11,10 @@ FAST := tests/base tests/core tests/data tests/methods tests/models tests/paper 
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo test test-fast check bench clean
+.PHONY: help demo serve test test-fast check bench clean
 help:
 	@echo "make demo       run five methods on the embedded data; needs the package only"
+	@echo "make serve      serve the embedded model at http://127.0.0.1:8000/, with a live page"
 	@echo "make test       run all tests, except those marked 'timing' (pytest -m timing)"
 	@echo "make test-fast  run the tests of $(subst tests/,,$(FAST)) in a minute;"
 	@echo "                leaves out the other folders of tests/ and what is marked 'slow'"
@@ -39,6 +40,13 @@ $(VENV)/.tests: $(VENV)/.installed
 	@echo "Adding what the tests need (once, a few minutes) ..."
 	@$(BIN)/python -m pip install --quiet -e '.[test,dev]'
 	@touch $@
+
+$(VENV)/.serve: $(VENV)/.installed
+	@$(BIN)/python -m pip install --quiet -e '.[serve]'
+	@touch $@
+
+serve: $(VENV)/.serve
+	@$(BIN)/ctta serve --method tent --set log=text
 
 demo: $(VENV)/.installed
 	@$(BIN)/ctta demo

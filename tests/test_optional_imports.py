@@ -12,7 +12,7 @@ import ctta
 
 PACKAGE = Path(ctta.__file__).parent
 HEAVY = ("ray", "mlflow", "wandb", "tensorboard", "timm", "torchvision", "transformers", "huggingface_hub", "h5py")
-HEAVY += ("matplotlib", "playwright")
+HEAVY += ("matplotlib", "playwright", "fastapi", "uvicorn", "prometheus_client", "pydantic")
 ALIASES = {"torch.utils.tensorboard": "tensorboard"}  # part of torch, but it imports the package
 
 
@@ -59,6 +59,11 @@ def test_at_most_one_module_imports_a_heavy_package(package):
     ("package", "module"),
     [
         ("h5py", "data/hdf5.py"),
+        ("ray", "running/engines/ray.py"),
+        ("fastapi", "serving/app.py"),
+        ("uvicorn", "serving/server.py"),
+        ("prometheus_client", "serving/metrics.py"),
+        ("pydantic", "serving/wire.py"),
         ("timm", "models/timm_models.py"),
         ("huggingface_hub", "base/hub.py"),
         ("torchvision", "models/torchvision_models.py"),

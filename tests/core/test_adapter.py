@@ -169,7 +169,7 @@ def test_deterministic_algorithms_and_a_default_device_work():
         torch.use_deterministic_algorithms(False)
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "robust", "instance"])
 def test_autocast_works_with_all_statistics(kind):
     adapter = TENT(make_network("image_bn"), statistics=kind)
     with torch.autocast("cpu", torch.bfloat16):

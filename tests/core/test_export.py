@@ -53,7 +53,7 @@ def test_every_method_answers_as_it_predicts_or_says_that_it_cannot(name, networ
     first = module(x)
     assert close(first, before)
     assert is_plain(module)
-    if network == "image_bn" and name not in ("source", "adacontrast"):
+    if network == "image_bn" and name not in ("source", "adacontrast", "rotta"):
         assert not close(first, adapter.source(x)), "it has not adapted"
     single = torch.cat([module(one[None]) for one in x])
     assert close(single, before), "the answer for a sample does not depend on the others"
@@ -63,22 +63,22 @@ def test_every_method_answers_as_it_predicts_or_says_that_it_cannot(name, networ
 
 @pytest.mark.parametrize("name", list(METHODS))
 def test_the_network_is_the_one_that_answers(name):
-    """Its plain answer, under the statistics of the method, is the prediction; two methods add to it."""
+    """Its plain answer, under the statistics of the method, is the prediction; some methods add to it."""
     adapter = adapted(name, preset="paper")
     with torch.no_grad():
         answer = adapter.network(X)
-    if name in (*WITHOUT, "roid"):
+    if name in (*WITHOUT, "roid", "cmf"):
         assert answer.shape == (len(X), CLASSES)
     else:
         assert close(answer, adapter.predict(X))
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "robust", "auto"])
 def test_which_statistics_are_frozen(kind):
     adapter, dark = adapted("tent", statistics=kind, batch_weight=0.3, lr=0.01), make_batch("image_bn", 64, 1) / 10
     assert close(adapter.export(dark)(dark), adapter.predict(dark))
     assert not close(adapter.export(dark)(dark), adapter.export(X)(dark)), "the batch decides nothing"
-    if kind != "running":
+    if kind not in ("running", "robust"):
         with pytest.raises(InputError, match=r"Give a batch.*adapter\.export\(x\)"):
             adapter.export()
         return
@@ -88,6 +88,12 @@ def test_which_statistics_are_frozen(kind):
     assert torch.equal(module.bn1.running_var, layer.stream_var)
     assert torch.equal(module.bn1.weight, layer.weight)
     assert not torch.equal(module.bn1.running_mean, layer.running_mean)
+
+
+def test_statistics_of_instances_cannot_be_frozen():
+    with pytest.raises(StateError, match="each sample is normalised with statistics of its own"):
+        adapted("tent", statistics="instance").export(X)
+    adapted("tent", "vit_ln", statistics="instance").export()  # it has no BatchNorm layer
 
 
 def test_without_a_batch_the_statistics_are_the_source_s():

@@ -1,4 +1,4 @@
-"""Statistics of BatchNorm layers: batch, mixed, running, and those of training."""
+"""Statistics of BatchNorm layers: batch, mixed, running, robust, of instances, and those of training."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def statistics(network):
     return [buffer.clone() for name, buffer in network.named_buffers() if "running" in name or name.endswith("tracked")]
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "robust", "instance", "auto"])
 def test_the_source_s_own_statistics_are_never_lost(kind):
     adapter = TENT(make_network("image_bn"), statistics=kind, batch_weight=0.5)
     before = statistics(adapter.model)
@@ -74,7 +74,7 @@ class NormAndActivation(nn.BatchNorm2d):
         return super().forward(x).clamp(min=0)
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "robust", "instance", "auto"])
 def test_subclasses_with_a_forward_of_their_own_keep_it(kind):
     plain = make_network("image_bn").eval()
     fused = copy.deepcopy(plain)
@@ -83,7 +83,7 @@ def test_subclasses_with_a_forward_of_their_own_keep_it(kind):
     torch.testing.assert_close(TENT(fused, statistics=kind)(X), expected)
 
 
-@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "auto"])
+@pytest.mark.parametrize("kind", ["batch", "mixed", "running", "robust", "instance", "auto"])
 def test_synchronised_layers_do_as_plain_ones(kind):
     plain = make_network("image_bn")
     expected = TENT(plain, statistics=kind)(X)
@@ -182,3 +182,91 @@ def test_statistics_are_installed_once():
         norms.install_statistics(network, "mixed", weight)
     assert len(network.bn1._forward_pre_hooks) == 1
     assert network.bn1.stream.weight == 0.2
+
+
+class PlainRobust(nn.Module):
+    """RoTTA's layer in training mode, written plainly."""
+
+    def __init__(self, layer: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
+        self.mean, self.var = layer.running_mean.clone(), layer.running_var.clone()
+
+    def forward(self, x: Tensor) -> Tensor:
+        flat = x.transpose(0, 1).flatten(1)
+        mean = 0.95 * self.mean + 0.05 * flat.mean(1)
+        var = 0.95 * self.var + 0.05 * ((flat - flat.mean(1, keepdim=True)) ** 2).mean(1)
+        self.mean, self.var = mean.detach(), var.detach()
+        rows = [((x[:, c] - mean[c]) / (var[c] + self.eps).sqrt()) * self.weight[c] + self.bias[c] for c in range(8)]
+        return torch.stack(rows, 1)
+
+
+class PlainInstanceAware(nn.Module):
+    """NOTE's layer in eval mode, sample by sample and channel by channel."""
+
+    def __init__(self, layer: nn.BatchNorm2d) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: Tensor) -> Tensor:
+        out, count = torch.empty_like(x), x[0, 0].numel()
+        for c, (mean, var) in enumerate(zip(self.layer.running_mean, self.layer.running_var, strict=True)):
+            for n in range(len(x)):
+                own_mean, own_var = x[n, c].mean(), x[n, c].var(correction=1)
+                reach, wide = 4 * ((var + 1e-5) / count).sqrt(), 4 * (var + 1e-5) * (2 / (count - 1)) ** 0.5
+                new_mean = mean + (own_mean - mean).sign() * ((own_mean - mean).abs() - reach).clamp(min=0)
+                new_var = var + (own_var - var).sign() * ((own_var - var).abs() - wide).clamp(min=0)
+                normal = (x[n, c] - new_mean) / (new_var.clamp(min=0) + 1e-5).sqrt()
+                out[n, c] = normal * self.layer.weight[c] + self.layer.bias[c]
+        return out
+
+
+@pytest.mark.parametrize(("kind", "plain"), [("robust", PlainRobust), ("instance", PlainInstanceAware)])
+def test_ten_batches_against_plain_layers(kind, plain):
+    """TENT with the layers that RoTTA and NOTE put in the place of BatchNorm."""
+    network = make_network("image_bn").double().eval()
+    adapter = TENT(network, statistics=kind, preset="cifar10")
+    model = copy.deepcopy(network)
+    learned = [p for layer in (model.bn1, model.bn2) for p in (layer.weight, layer.bias)]
+    model.bn1, model.bn2 = plain(model.bn1), plain(model.bn2)
+    optimizer = torch.optim.Adam(learned, 1e-3)
+    for seed in range(10):
+        x = make_batch("image_bn", 6, seed).double() * (1 - 0.08 * seed)
+        logits = model(x)
+        optimizer.zero_grad()
+        (logits.softmax(1) * logits.log_softmax(1)).sum(1).mean().neg().backward()
+        optimizer.step()
+        torch.testing.assert_close(adapter(x), logits.detach(), atol=1e-9, rtol=1e-9)
+    assert (adapter.predict(x) - adapter.source(x)).abs().max() > 0.05, "the statistics made no difference"
+
+
+def test_statistics_of_instances_by_hand():
+    # Four positions: mean 10, variance 4 (over 3). The layer has 0 and 1: deviations of chance are sqrt(1/4) = 1/2 of
+    # the mean, sqrt(2/3) of the variance. Mean 0 + (10 - 4/2) = 8; variance 1 + max(3 - 4 x 0.8165, 0) = 1.
+    x = torch.tensor([[[10 + 6**0.5, 10 - 6**0.5, 10.0, 10.0]]], dtype=torch.float64)
+    mean, variance = norms.instance_statistics(x, torch.zeros(1).double(), torch.ones(1).double(), 0.0)
+    assert mean.item() == pytest.approx(8)
+    assert variance.item() == pytest.approx(1)
+    # Beyond chance on the lower side: a variance of 0 against 1 over 400 positions, 1 - 4 x sqrt(2/399).
+    flat = torch.zeros(1, 1, 400).double()
+    _, variance = norms.instance_statistics(flat, torch.zeros(1).double(), torch.ones(1).double(), 0.0)
+    assert variance.item() == pytest.approx(4 * (2 / 399) ** 0.5)
+    assert norms.instance_statistics(x[:, :, :1], *(alone := (mean, variance)), 0.0) == alone
+
+
+def test_statistics_of_instances_do_not_depend_on_the_batch():
+    adapter = BNAdapt(make_network("image_bn"), statistics="instance")
+    alone = torch.cat([adapter(x) for x in X.split(1)])
+    torch.testing.assert_close(adapter(X), alone, atol=1e-5, rtol=1e-5)
+
+
+def test_the_average_as_it_is_ignores_the_batch():
+    network = make_network("image_bn").eval()
+    norms.install_statistics(network, "robust", 1.0)
+    network(X)
+    norms.commit_statistics(network)
+    norms.use_statistics(network, "average")
+    alone = torch.cat([network(x) for x in X.split(1)])
+    torch.testing.assert_close(network(X), alone, atol=1e-5, rtol=1e-5)
+    moved = 0.95 * network.bn1.running_mean + 0.05 * network.conv1(X).mean((0, 2, 3))
+    torch.testing.assert_close(network.bn1.stream_mean, moved.detach())

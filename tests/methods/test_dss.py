@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import get_args
 
 import pytest
 import torch
 from torch import tensor
 
 from ctta import DSS
+from ctta.core.thresholds import Rule
 from ctta.methods import dss
+from ctta.testing import Case, contract
 from ctta.testing.contract import same
 from ctta.testing.networks import make_batch, make_network
 from plain import with_batch_statistics
@@ -17,37 +20,6 @@ from plain import with_batch_statistics
 
 def close(found, expected):
     torch.testing.assert_close(found, tensor(expected), atol=1e-6, rtol=0)
-
-
-def test_eq1_dynamic_threshold():
-    # 0.9 x 0.5 + 0.1 x (0.8 + 0.4)/2 = 0.45 + 0.06
-    close(dss.dynamic_threshold(tensor(0.5), tensor([0.8, 0.4]), 0.9), 0.51)
-
-
-def test_threshold_at_a_domain_start():
-    # (0.6 + 1/4)/2
-    close(dss.domain_start(tensor(0.6), 4), 0.425)
-
-
-CONFIDENCE, LABEL = tensor([0.9, 0.6, 0.5]), tensor([0, 0, 2])
-
-
-def test_eq3_class_confidence_as_printed():
-    # class 0: (0.9 + 0.6)/3, class 1: nothing, class 2: 0.5/3
-    close(dss.class_confidence(CONFIDENCE, LABEL, 3, average=False), [0.5, 0.0, 0.5 / 3])
-
-
-def test_eq3_class_confidence_averaged():
-    # class 0: (0.9 + 0.6)/2, class 1: nothing, class 2: 0.5/1
-    close(dss.class_confidence(CONFIDENCE, LABEL, 3, average=True), [0.75, 0.0, 0.5])
-
-
-def test_eq2_class_ratio():
-    close(dss.class_ratio(tensor([0.5, 0.0, 0.25])), [1.0, 0.0, 0.5])
-
-
-def test_eq4_class_threshold():
-    close(dss.class_threshold(tensor(0.6), tensor([1.0, 0.0, 0.5])), [0.6, 0.0, 0.3])
 
 
 def test_eq5_sharpen():
@@ -77,11 +49,11 @@ def test_eq7_negative_loss():
     # First sample: classes 1 and 2 are below alpha. Second: none is. Student: 1/2, 1/4, 1/4.
     student = tensor([[math.log(2.0), 0.0, 0.0]] * 2)
     pseudo = tensor([[0.96, 0.03, 0.01], [0.5, 0.3, 0.2]])
-    close(dss.negative_loss(pseudo, student, 0.05), -(2 * math.log(0.75)) / 2)
+    close(dss.negative_loss(pseudo < 0.05, student), -(2 * math.log(0.75)) / 2)
 
 
 def test_eq7_stays_finite_when_the_student_is_saturated():
-    loss = dss.negative_loss(tensor([[0.01, 0.99]]), tensor([[200.0, 0.0]]), 0.05)
+    loss = dss.negative_loss(tensor([[True, False]]), tensor([[200.0, 0.0]]))
     close(loss, -math.log(1e-5))
 
 
@@ -94,8 +66,8 @@ def test_selection_by_hand():
     # delta (sum) = [1.5, 0, 0.35]/3, tau = [1, 0, 0.2333]; thresholds 0.2417, 0, 0.0564: all pass.
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
     method = adapter(threshold="dynamic")
-    confidence, selected = method.select(pseudo)
-    close(confidence, [0.9, 0.6, 0.35])
+    selected, complementary = method.select(pseudo, pseudo[None])
+    assert complementary[0].tolist() == [False, False, False, True, True]  # below alpha, 0.05 itself is not
     close(method.threshold, 0.18 + 0.1 * 1.85 / 3)
     assert selected.tolist() == [True, True, True]
 
@@ -105,20 +77,20 @@ def test_selection_with_a_high_threshold():
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.6, 0.3, 0.1, 0, 0], [0.3, 0.3, 0.35, 0.05, 0]])
     method = adapter()
     method.threshold.fill_(0.8)
-    assert method.select(pseudo)[1].tolist() == [True, False, True]
+    assert method.select(pseudo, pseudo[None])[0].tolist() == [True, False, True]
 
 
 def test_fixed_threshold_knows_no_classes():
     pseudo = tensor([[0.9, 0.05, 0.05, 0, 0], [0.15, 0.19, 0.18, 0.24, 0.24], [0.19, 0.21, 0.2, 0.2, 0.2]])
     method = adapter(threshold=0.24)
-    assert method.select(pseudo)[1].tolist() == [True, True, False]
+    assert method.select(pseudo, pseudo[None])[0].tolist() == [True, True, False]
 
 
 def test_running_class_confidence_remembers_classes_that_are_absent():
     method = adapter(delta="running", lambda_=0.5)
-    method.select(tensor([[0.8, 0.2, 0, 0, 0]]))
+    method.select(tensor([[0.8, 0.2, 0, 0, 0]]), torch.empty(0))
     close(method.class_average, [0.5, 0.2, 0.2, 0.2, 0.2])  # (0.2 + 0.8)/2 for class 0, the others wait
-    method.select(tensor([[0.4, 0.6, 0, 0, 0]]))
+    method.select(tensor([[0.4, 0.6, 0, 0, 0]]), torch.empty(0))
     close(method.class_average, [0.5, 0.4, 0.2, 0.2, 0.2])
 
 
@@ -224,3 +196,49 @@ def test_the_preset_goes_by_the_input_s_size_and_is_reported(caplog):
             assert adapter.config.views == 1
             assert f"preset {preset!r}" in caplog.text
             assert f"preset={preset!r}" in repr(adapter)
+
+
+RULES = [rule for rule in get_args(Rule) if rule != "dynamic"]
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize(
+    "check",
+    [
+        contract.check_reset_replays,
+        contract.check_save_and_load,
+        contract.check_one_sample,
+        contract.check_two_synchronisations,
+    ],
+    ids=lambda check: check.__name__,
+)
+def test_contract_with_every_rule(check, rule):
+    check(Case(DSS, "image_bn", {"threshold": rule}))
+
+
+def test_ups_reads_the_views_and_needs_no_other_pass():
+    x, passes = make_batch("image_bn", 8, 0), []
+    for rule in ("dynamic", "ups"):
+        method = adapter(threshold=rule, views=4, augmentation_threshold=1.0)
+        passes.append(method.step(x).info["forwards"])
+    assert passes[0] == passes[1]
+    seen: list[torch.Tensor] = []
+    with method._scope(x) as batch, torch.no_grad():
+        mean, count = method.pseudo_label(batch, seen)
+    assert len(seen) == count == 4
+    torch.testing.assert_close(torch.stack(seen).mean(0), mean)
+
+
+def test_adamatch_looks_at_the_source_if_nothing_else_does():
+    x = make_batch("image_bn", 8, 0)
+    method = adapter(threshold="adamatch", level=0.5, statistics="batch")
+    step = method.step(x)
+    confidence = with_batch_statistics(make_network("image_bn"))(x).softmax(1).amax(1).mean()
+    torch.testing.assert_close(step.info["threshold"], 0.5 * confidence.detach())
+    assert step.info["forwards"] == adapter(statistics="batch").step(x).info["forwards"] + 1
+
+
+def test_a_number_is_the_fixed_rule_at_that_level():
+    stream = [make_batch("image_bn", 8, seed) for seed in range(3)]
+    named, number = adapter(threshold="fixed", level=0.3, lr=0.02), adapter(threshold=0.3, lr=0.02)
+    assert all(torch.equal(named(x), number(x)) for x in stream)

@@ -12,7 +12,7 @@ import torch
 
 import ctta
 from ctta import METHODS, Execution
-from ctta.testing import CHECKS, NETWORKS, Case
+from ctta.testing import CHECKS, NETWORKS, Case, contract
 from ctta.testing.contract import LIVELY, predictions, same
 
 
@@ -34,6 +34,14 @@ def test_contract_with_parallel_passes(check, method):
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_contract_with_auto_statistics(check, method, network):
     check(Case(METHODS[method], network, {"statistics": "auto"}))
+
+
+@pytest.mark.parametrize("kind", ["robust", "instance"])
+@pytest.mark.parametrize("network", ["image_bn", "pointnet_bn"])
+@pytest.mark.parametrize("method", ["bn_adapt", "tent", "cotta"])
+@pytest.mark.parametrize("check", [contract.check_reset_replays, contract.check_save_and_load])
+def test_contract_with_statistics_of_other_methods(check, method, network, kind):
+    check(Case(METHODS[method], network, {"statistics": kind}))
 
 
 def test_lively_settings_are_settings_of_methods():
@@ -78,7 +86,7 @@ def test_every_method_file_is_listed_and_tested():
     assert files == tests - {"methods", "traits", "own_methods"}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [name for name in METHODS if not METHODS[name].traits.episodic])
 def test_predict_gives_the_prediction_of_a_step(method):
     """Before the step, or after it if the method predicts with the updated weights; without averaged augmentations."""
     case = Case(METHODS[method], "image_bn")

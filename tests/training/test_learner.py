@@ -16,6 +16,7 @@ from ctta.core.networks import norm_parameters
 from ctta.data.dataset import DataSet
 from ctta.data.stream import Stream
 from ctta.experiments.source_model import Model
+from ctta.methods import TTT
 from ctta.models import load
 from ctta.models.weights import read_metadata
 from ctta.training.learner import Learner, train
@@ -186,6 +187,25 @@ def test_own_networks_and_their_weights(tmp_path, spec):
     model = Model(name=None, factory=f"{tmp_path}/own.py:make", weights=str(tmp_path / "a.safetensors")).load()
     assert (model.mean.item(), model.std.item(), model.training) == (0.5, 0.25, False)
     assert torch.equal(model.model[6].weight, load_file(tmp_path / "a.safetensors")["6.weight"])
+
+
+def test_a_second_head_learns_quarter_turns_and_is_saved_with_the_network(tmp_path, spec):
+    (tmp_path / "own.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.AdaptiveAvgPool2d(1),\n"
+        "                         nn.Flatten(), nn.Linear(4, 3))\n"
+    )
+    own = {"factory": f"{tmp_path}/own.py:make", "mean": [0.5], "std": [0.25]}
+    for number, model in enumerate([{"name": "small_resnet"}, own]):
+        weights = tmp_path / f"{number}.safetensors"
+        drain(with_recipe(spec, epochs=1, auxiliary="rotation") | {"model": model}, weights)
+        loaded = Model(model.get("name"), str(weights), model.get("factory")).load()
+        adapter = TTT(loaded, joint=True)
+        saved = next(value for key, value in load_file(weights).items() if key.endswith("rotation_head.weight"))
+        assert torch.equal(adapter.rotation.weight, saved)
+        assert saved.any()
+        assert adapter(torch.rand(4, 3, 16, 16)).shape == (4, 3)
 
 
 class Clouds:

@@ -3,6 +3,7 @@
 from ctta import models as models
 from ctta.base.config import Config, setting
 from ctta.base.errors import ConfigError, CttaError, InputError, ModelError, StateError
+from ctta.client import Client
 from ctta.core import views
 from ctta.core.adapter import Adapter, Step
 from ctta.core.execution import Execution
@@ -18,6 +19,7 @@ from ctta.methods import METHODS, create, load
 __all__ = [
     "METHODS",
     "Adapter",
+    "Client",
     "Config",
     "ConfigError",
     "CttaError",

@@ -12,7 +12,7 @@ from typing import Annotated
 from typer import Exit, Option, Typer
 
 import ctta
-from ctta.cli import adapt, check, check_method, corrupt, demo, report, run, track, train
+from ctta.cli import adapt, check, check_method, corrupt, demo, report, run, serve, track, train
 from ctta.cli import list as list_
 from ctta.cli.failures import DEBUG, in_a_sentence
 
@@ -20,7 +20,7 @@ ABOUT = "Continual test-time adaptation: keep a trained classifier accurate whil
 SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 app = Typer(name="ctta", help=ABOUT, no_args_is_help=True, pretty_exceptions_enable=False, context_settings=SETTINGS)
-for verb in (demo, run, report, track, adapt, train, list_, corrupt, check, check_method):
+for verb in (demo, run, report, track, adapt, serve, train, list_, corrupt, check, check_method):
     app.command(verb.__name__.rpartition(".")[2].replace("_", "-"), epilog=verb.EXAMPLES)(in_a_sentence(verb.command))
 
 

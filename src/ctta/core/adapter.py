@@ -28,7 +28,7 @@ from ctta.core.forward import Forward
 from ctta.core.inputs import check_logits, own_copy
 from ctta.core.processing import Processing
 from ctta.core.processing import Step as Step
-from ctta.core.settings import AUTO, PAPER, Normalization, Presets, Traits
+from ctta.core.settings import AUTO, PAPER, Normalization, Presets, SampleShape, Traits
 from ctta.core.turns import Turns, adapts_in_turn, in_turn
 from ctta.core.undo import Before, all_finite
 from ctta.core.views import Views
@@ -99,11 +99,14 @@ class Adapter(Processing):
         self._asked, self._fields = preset, fields
         if preset is None and not fields.keys().isdisjoint(Normalization.fields()):
             self._asked = PAPER  # whoever says which statistics wants nothing else changed
+        self._whole = config
         self.settings_by_shape = config is None and (preset is None or preset in self.variants)
+        if issubclass(self.config_type, SampleShape) and getattr(config, "sample", fields.get("sample")) is None:
+            self.settings_by_shape = True
         self._turns = Turns()
         self._warned: set[str] = set()
         self._current = None
-        chosen = self._given(config) if config is not None else self.settings_for(settings.ASSUMED_SHAPE)
+        chosen = self.settings_for(settings.ASSUMED_SHAPE)
         with torch.inference_mode(False):
             self.source_model = own_copy(model)
             if self.execution.device is not None:
@@ -162,6 +165,11 @@ class Adapter(Processing):
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain, before its first batch; the caller decides to give it."""
 
+    @classmethod
+    def source_for(cls, fields: Mapping[str, Any]) -> str:
+        """What `prepare` keeps of the source data with these settings: what the traits say, unless one changes it."""
+        return cls.traits.source
+
     def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
         """Take what is needed from source data, (x, y) batches; passes go through `run` as in `adapt`.
 
@@ -176,7 +184,7 @@ class Adapter(Processing):
     @adapts_in_turn
     def step(self, x: Tensor, *, reference: bool = False) -> Step:
         """Predict, adapt, and report what happened; if asked for, with the `reference` prediction of the same batch."""
-        if not self.prepared and self.traits.source != "none":
+        if not self.prepared and self.source_for(self.config.asdict()) != "none":
             raise StateError(
                 f"{type(self).__name__} needs source data once before the stream: "
                 "adapter.prepare((x, y) for x, y in source_batches)."
@@ -225,7 +233,7 @@ class Adapter(Processing):
 
         Methods that need none do not read it.
         """
-        if self.traits.source == "none":
+        if self.source_for(self.config.asdict()) == "none":
             return
         if self.batches:
             raise StateError("The stream has begun; source data come before it. Call reset(), then prepare(source).")
@@ -248,7 +256,9 @@ class Adapter(Processing):
         """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
         norms.restart_statistics(self.source_model)
         for network in self._networks:
-            networks.overwrite(network.parameters(), self.source_model.parameters())
+            pairs = zip(network.parameters(), self.source_model.parameters(), strict=True)
+            moved = [(own, source) for own, source in pairs if not self._before.untouched(own)]
+            networks.overwrite((own for own, _ in moved), (source for _, source in moved))
             networks.overwrite(network.buffers(), self.source_model.buffers())
         if self.optimizer is not None:
             optim.clear_moments(self.optimizer)
@@ -274,7 +284,7 @@ class Adapter(Processing):
 
     def made(self) -> dict[str, Any]:
         return {
-            "by_shape": (self._asked, self._fields) if self.settings_by_shape else None,
+            "by_shape": (self._asked, self._fields) if self.settings_by_shape and self._whole is None else None,
             "classes": self.classes,
             "inputs": self.inputs,
             "boundaries": "known" if self.drift is None else "detected",
@@ -306,8 +316,14 @@ class Adapter(Processing):
 
     def settings_for(self, shape: Sequence[int]) -> tuple[str, Config]:
         """The preset for batches of this shape, and its settings."""
-        name = self.preset_name(self._asked, shape)
-        return name, self.config_type.make({**self.preset_fields(name), **self._fields})
+        if self._whole is not None:
+            name, config = self._given(self._whole)
+        else:
+            name = self.preset_name(self._asked, shape)
+            config = self.config_type.make({**self.preset_fields(name), **self._fields})
+        if isinstance(config, SampleShape) and config.sample is None:
+            config = config.replace(sample=tuple(shape[1:]))
+        return name, config
 
     def _settle(self, preset: str, config: Config) -> None:
         """Take these settings: the one place in which networks, buffers and the optimiser are made."""

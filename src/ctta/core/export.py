@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from ctta.base.errors import InputError
+from ctta.base.errors import InputError, StateError
 from ctta.core import networks
 from ctta.core import statistics as norms
 from ctta.core.processing import Processing
@@ -15,6 +15,11 @@ from ctta.core.processing import Processing
 
 def frozen_copy(adapter: Processing, network: nn.Module, x: Tensor | None) -> nn.Module:
     """A copy of one of the adapter's networks that answers for good as it does on this batch."""
+    if norms.has_own(network):
+        raise StateError(
+            'With statistics="instance" each sample is normalised with statistics of its own, so no network with fixed '
+            "ones answers alike. Use other statistics for a network that is to be exported."
+        )
     if x is None:
         if norms.follows_batch(network):
             raise InputError(

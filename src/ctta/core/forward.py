@@ -37,6 +37,16 @@ class Forward:
             network.compile()
         return self._pass(network, x, last=x.dim() == 4 and network in self.channels_last, grad=grad)
 
+    def run_part(self, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """What a part of a network makes of a batch, with a graph."""
+        try:
+            with self.execution.scope(x.device, grad=True):
+                return call(x.clone()).to(x.dtype)
+        except (torch.OutOfMemoryError, MemoryError):
+            raise
+        except (Exception, SystemExit) as error:  # a model is anybody's code
+            raise ModelError(f"A part of the model failed on a batch of {tuple(x.shape)}: {failure(error)}") from error
+
     def run_views(self, network: nn.Module, x: Tensor, count: int, make: MakeViews) -> Iterator[Tensor]:
         """Logits of `count` augmented views of the batch, without gradient, each normalised with its own statistics."""
         per_pass, parallel = self.execution.arrange(x, count) if can_group(network) else (1, 1)

@@ -53,9 +53,6 @@ class Processing(MethodTools):
     @abstractmethod
     def adapt(self, x: Tensor) -> Step: ...
 
-    @abstractmethod
-    def restore_source(self) -> None: ...
-
     @property
     @abstractmethod
     def network(self) -> nn.Module: ...

@@ -37,6 +37,7 @@ class Traits:
     answers: Literal["before", "after"] = "before"  # whether the prediction comes before or after the batch's update
     source: Literal["none", "statistics", "samples"] = "none"  # what `prepare` keeps of the source data
     boundaries: bool = False  # whether it uses the hint that a domain starts
+    episodic: bool = False  # whether it forgets all after each sample; backward passes are then per sample
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,15 @@ class OptimizerSettings(Config):
 class Normalization(Config):
     """Which statistics BatchNorm layers use. Settings of every method that does not keep the source's."""
 
-    statistics: Literal["batch", "mixed", "running", "auto"] = setting(
+    statistics: Literal["batch", "mixed", "running", "robust", "instance", "auto"] = setting(
         "batch",
-        "Statistics of BatchNorm layers: the batch's, mixed with the source's, an average along the stream, or auto: "
-        "mixed per layer by how far the batch has shifted.",
+        "Statistics of BatchNorm layers: the batch's, mixed with the source's, an average along the stream (running; "
+        "robust: RoTTA's), the source's corrected per sample (instance: NOTE's), or auto: mixed per layer by how far "
+        "the batch has shifted.",
     )
     batch_weight: float = setting(
         0.1,
-        "Weight of the batch in mixed statistics; step of the average in running ones.",
+        "Weight of the batch in mixed statistics; step of the average in running ones, of robust ones it is 0.05.",
         low=0.0,
         high=1.0,
         was="batch_share",
@@ -73,6 +75,15 @@ class Features(Config):
 
     head: str | None = setting(
         None, "Name of the model's last layer, such as 'fc', whose input are the features; none: it is found."
+    )
+
+
+@dataclass(frozen=True)
+class SampleShape(Config):
+    """The shape of a sample. Settings of every method whose state has it."""
+
+    sample: tuple[int, ...] | None = setting(
+        None, "Shape of a sample, such as (3, 32, 32); none: that of the first batch."
     )
 
 

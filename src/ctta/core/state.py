@@ -18,6 +18,7 @@ from ctta.base.text import failure, quoted
 from ctta.core import optim
 from ctta.core.drift import Detector
 from ctta.core.saving import Savable
+from ctta.core.statistics import STREAM_BUFFERS
 from ctta.core.turns import Turns, in_turn
 from ctta.core.undo import Before
 
@@ -34,6 +35,12 @@ def _checking() -> Iterator[None]:
         raise
     except Exception as error:
         raise StateError(f"This state is damaged, and nothing was loaded ({failure(error)}).") from error
+
+
+def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The shapes of the source model; those of what else a method holds go by its settings, compared later."""
+    source = "source_model."
+    return {name: getattr(value, "shape", None) if name.startswith(source) else None for name, value in state.items()}
 
 
 class AdapterState(Savable, ABC):
@@ -54,6 +61,10 @@ class AdapterState(Savable, ABC):
     @abstractmethod
     def change_settings(self, preset: str, config: Config) -> None:
         """Take other settings, before anything has been learned."""
+
+    @abstractmethod
+    def restore_source(self) -> None:
+        """Weights, statistics and optimiser go back to the source."""
 
     def get_extra_state(self) -> dict[str, Any]:
         return {
@@ -76,19 +87,18 @@ class AdapterState(Savable, ABC):
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
         if assign:
             raise StateError("assign=True would leave the optimiser with the old weights. Load without it.")
-        with _checking():
-            self._check_origin(state_dict, strict)
+        self.check_origin(state_dict, strict)
         return super().load_state_dict(state_dict, strict=strict)
 
-    def _check_origin(self, state_dict: Mapping[str, Any], strict: bool) -> None:
+    @_checking()
+    def check_origin(self, state_dict: Mapping[str, Any], strict: bool) -> None:
         """Refuse the state of another method or another model."""
         saved = state_dict.get("_extra_state") if isinstance(state_dict, Mapping) else None
         method = saved.get("method") if isinstance(saved, Mapping) else None
         if not isinstance(method, str) or method != self.name:
             made_by = f"method {quoted(method)}" if isinstance(method, str) else "something that is not an adapter"
             raise StateError(f"This state was saved by {made_by}; it cannot go on in {self.name!r}.")
-        ours = {name: getattr(value, "shape", None) for name, value in self.state_dict().items()}
-        theirs = {name: getattr(value, "shape", None) for name, value in state_dict.items()}
+        ours, theirs = _shapes(self.state_dict()), _shapes(state_dict)
         if strict and ours != theirs:
             here, there = (any(name.startswith(DRIFT) for name in names) for names in (ours, theirs))
             if here != there:
@@ -167,6 +177,55 @@ class AdapterState(Savable, ABC):
         for name, tensor in self._changing():
             if name in learned:
                 tensor.copy_(learned[name])
+
+    @in_turn
+    def stream_state(self) -> dict[str, Any]:
+        """Copies of all that this stream has changed; `state_dict()` also holds what is the same for every stream.
+
+        An adapter that was made alike goes on from it, see `set_stream_state`, so that streams can share one.
+        """
+        changed = ((name, tensor) for name, tensor in self._along_streams() if not self._before.untouched(tensor))
+        return {
+            "batches": self.batches,
+            "tensors": {name: tensor.detach().clone() for name, tensor in changed},
+            "moments": [moment.clone() for moment in self._optimizer_state()],
+        }
+
+    @in_turn
+    @torch.no_grad()
+    def set_stream_state(self, state: Mapping[str, Any]) -> None:
+        """Go on with another stream, from what `stream_state` gave; what comes from outside is checked before."""
+        self.restore_source()
+        kept = state["tensors"]
+        pairs = [(own, kept[name]) for name, own in self._along_streams() if name in kept]
+        pairs += zip(self._optimizer_state(), state["moments"], strict=True)
+        if pairs:
+            torch._foreach_copy_([own for own, _ in pairs], [value for _, value in pairs])
+        self.batches = state["batches"]
+
+    def check_stream_state(self, state: Mapping[str, Any]) -> None:
+        """Refuse the state of a stream that is damaged, or that was made with another model or other settings."""
+        with _checking():
+            kept, own = state["tensors"], dict(self._along_streams())
+            buffers = {name for name, _ in self.named_buffers() if name in own}
+            same = type(state["batches"]) is int and state["batches"] >= 0 and buffers <= kept.keys() <= own.keys()
+            if not same or len(state["moments"]) != len(self._optimizer_state()):
+                raise StateError("This state of a stream was saved by another method, or from another model.")
+            found = [(name, kept[name], own[name]) for name in kept]
+            found += [("a moment", *pair) for pair in zip(state["moments"], self._optimizer_state(), strict=True)]
+            for name, value, mine in found:
+                if problem := optim.problem_of_tensor(value, mine):
+                    raise StateError(f"This state of a stream is damaged, and nothing was loaded: {name} {problem}.")
+
+    def _optimizer_state(self) -> list[Tensor]:
+        return [] if self.optimizer is None else optim.moments(self.optimizer)
+
+    def _along_streams(self) -> Iterator[tuple[str, Tensor]]:
+        """The same as `_changing`, and what belongs to a stream but is not taken back with what it has learned."""
+        yield from self._changing()
+        followed = (pair for pair in self.named_buffers() if pair[0].startswith("source_model."))
+        yield from (pair for pair in followed if pair[0].endswith(STREAM_BUFFERS))
+        yield from (pair for pair in self.named_buffers(recurse=False) if pair[0] == "skipped")
 
     def _changing(self) -> Iterator[tuple[str, Tensor]]:
         """All tensors that may change along the stream, by name, but for the optimiser's."""

@@ -1,10 +1,13 @@
-"""Statistics of BatchNorm layers. None of the five kinds loses the source's own, which stay in the layer.
+"""Statistics of BatchNorm layers. No kind loses the source's own, which stay in the layer.
 
 source    the running statistics that the model was trained with
 batch     those of the current batch
 mixed     (1 - weight) source + weight batch
 running   an average that starts at the source's and follows the stream, so that batches of 1 to 8 work
+robust    RoTTA's: that average with its step, 0.05, and without a limit to what one batch may do
+instance  NOTE's: the source's, corrected per sample and channel where its own are too far away to be chance
 auto      mixed, each layer by how far the batch's shift exceeds what its images and their classes explain, see `shares`
+average   for methods with running or robust statistics: the average as it is, whatever the batch is
 """
 
 from __future__ import annotations
@@ -21,15 +24,21 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from ctta.core import shares
 from ctta.core.networks import overwrite, remove_hook
 
-Statistics = Literal["source", "batch", "mixed", "running", "auto"]
+Statistics = Literal["source", "batch", "mixed", "running", "robust", "instance", "auto", "average"]
+HOOKED = ("mixed", "running", "robust", "instance", "auto", "average")  # the layer's own kernel does the others
+FOLLOWING = ("running", "robust")  # the average follows the stream
+AVERAGED = (*FOLLOWING, "average")
 
 # What one batch may do to running statistics: it counts as no farther away than so many standard deviations, with a
 # variance no more than so many times larger or smaller. Corruptions stay within; pixels from 0 to 255 do not.
 FARTHEST, WIDEST = 3.0, 9.0
+ROBUST_STEP = 0.05  # RoTTA's alpha
+CHANCE = 4.0  # NOTE's k: deviations of the statistics of an instance that are taken for chance
+STREAM_BUFFERS = ("stream_mean", "stream_var")  # names of the average along the stream, in a layer
 
 
 class StreamStatistics:
-    """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with mixed, running or auto statistics.
+    """A forward pre-hook that makes a BatchNorm layer in eval mode normalise with statistics other than its own.
 
     The layer goes on normalising with the source's. The hook maps its input so that the result is the one that the
     wanted statistics would give: x' = k x + c with k = sqrt((var_source + eps) / (var + eps)) and
@@ -54,7 +63,7 @@ class StreamStatistics:
         mean, variance = self._statistics(layer, x.to(source_mean.dtype))  # under autocast x may be narrower
         scale = ((source_var + layer.eps) / (variance + layer.eps)).sqrt()
         shift = source_mean - scale * mean
-        shape = [-1 if d == 1 else 1 for d in range(x.dim())]
+        shape = (*scale.shape[:-1], -1, *[1] * (x.dim() - 2))  # (C,), or (N, C) if each sample has its own
         return (torch.addcmul(shift.to(x.dtype).view(shape), x, scale.to(x.dtype).view(shape)),), {}
 
     def _statistics(self, layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -63,38 +72,69 @@ class StreamStatistics:
         if self.kind == "auto":
             mean, variance, self.excess = shares.blend(x, source_mean, source_var, layer.eps, self.belief)
             return mean, variance
+        if self.kind == "instance":
+            return instance_statistics(x, source_mean, source_var, layer.eps)
+        if self.kind == "average":
+            return _stream(layer)
         variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
-        if self.kind == "running":
+        if self.kind in FOLLOWING:
             self.seen.append((mean.detach(), variance.detach()))
-        if self.kind in ("mixed", "running"):
-            start_mean, start_var = _stream(layer) if self.kind == "running" else (source_mean, source_var)
-            mean, variance = start_mean.lerp(mean, self.weight), start_var.lerp(variance, self.weight)
+        if self.kind != "batch":
+            start_mean, start_var = _stream(layer) if self.kind in FOLLOWING else (source_mean, source_var)
+            mean, variance = start_mean.lerp(mean, self.step), start_var.lerp(variance, self.step)
         return mean, variance
+
+    @property
+    def step(self) -> float:
+        """The weight of the batch."""
+        return ROBUST_STEP if self.kind == "robust" else self.weight
 
     def commit(self, layer: _BatchNorm) -> None:
         """Let the average follow what this batch's passes saw."""
         if self.seen:
             means, variances = (torch.stack(values).mean(0) for values in zip(*self.seen, strict=True))
             average, spread = _stream(layer)
-            reach = FARTHEST * (spread + layer.eps).sqrt()
-            average.lerp_(means.clamp(average - reach, average + reach), self.weight)
-            spread.lerp_(variances.clamp(spread / WIDEST, (spread + layer.eps) * WIDEST), self.weight)
+            if self.kind == "running":
+                reach = FARTHEST * (spread + layer.eps).sqrt()
+                means = means.clamp(average - reach, average + reach)
+                variances = variances.clamp(spread / WIDEST, (spread + layer.eps) * WIDEST)
+            average.lerp_(means, self.step)
+            spread.lerp_(variances, self.step)
         self.seen.clear()
+
+
+def instance_statistics(x: Tensor, mean: Tensor, variance: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """Mean and variance per sample and channel, (N, C): the layer's, (C,), moved by what is beyond chance in a sample.
+
+    Chance is `CHANCE` standard deviations of mean and variance over as many positions, if they were independent.
+    """
+    positions = x[0, 0].numel()
+    if positions <= 1:
+        return mean, variance
+    own_variance, own_mean = torch.var_mean(x.flatten(2), 2)
+    reach = CHANCE * ((variance + eps) / positions).sqrt()
+    wide = CHANCE * (variance + eps) * (2 / (positions - 1)) ** 0.5
+    return mean + shrunk(own_mean - mean, reach), (variance + shrunk(own_variance - variance, wide)).clamp(min=0)
+
+
+def shrunk(x: Tensor, by: Tensor) -> Tensor:
+    """Nearer to 0 by so much, and no farther than 0."""
+    return (x - by).clamp(min=0) - (-x - by).clamp(min=0)
 
 
 def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> None:
     """Prepare every BatchNorm layer for `kind`; then `use_statistics` switches between it and the source's."""
     for layer in _batch_norms(module):
         # Synchronised layers would wait for other processes in training mode, so batch statistics go through the hook.
-        if kind in ("mixed", "running", "auto") or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
+        if kind in HOOKED or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
             if _hook(layer) is None:
                 layer.stream = StreamStatistics(weight)  # type: ignore[assignment]
                 layer.register_forward_pre_hook(layer.stream, with_kwargs=True)  # type: ignore[arg-type]
             layer.stream.weight = weight  # type: ignore[union-attr]
-        if kind == "running":
+        if kind in FOLLOWING:
             mean, variance = _source(layer)
-            layer.register_buffer("stream_mean", mean.clone())
-            layer.register_buffer("stream_var", variance.clone())
+            for name, start in zip(STREAM_BUFFERS, (mean, variance), strict=True):
+                layer.register_buffer(name, start.clone())
     use_statistics(module, kind)
 
 
@@ -206,7 +246,7 @@ def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
     Without x, running statistics are the average so far.
     """
     layers = [layer for layer in module.modules() if isinstance(layer, _BatchNorm)]
-    used = {layer: _stream(layer) for layer in layers if (hook := _hook(layer)) and hook.kind == "running"}
+    used = {layer: _stream(layer) for layer in layers if (hook := _hook(layer)) and hook.kind in AVERAGED}
     if x is not None:
         take = partial(_take_statistics, used)
         handles = [layer.register_forward_pre_hook(take, prepend=True, with_kwargs=True) for layer in layers]
@@ -220,7 +260,7 @@ def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
         if hook := _hook(layer):
             remove_hook(layer, hook)
             vars(layer).pop("stream")
-        for name in ("stream_mean", "stream_var"):
+        for name in STREAM_BUFFERS:
             layer._buffers.pop(name, None)
 
 
@@ -233,6 +273,11 @@ def _take_statistics(
     elif layer.training or layer.running_mean is None:
         variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
         used[layer] = mean, variance
+
+
+def has_own(module: nn.Module) -> bool:
+    """Whether a BatchNorm layer normalises each sample with statistics of its own."""
+    return any(hook.kind == "instance" for layer in _batch_norms(module) if (hook := _hook(layer)))
 
 
 def is_auto(module: nn.Module) -> bool:

@@ -3,33 +3,54 @@
 Shared by the methods that learn from a mean teacher.
 
     pseudo_label     the teacher's prediction, averaged over augmented views if the source is not confident
-    follow_student   teacher <- ema teacher + (1 - ema) student
+    follow_student   teacher <- ema teacher + (1 - ema) student; ema = 1 is a frozen teacher
+    answer           the prediction of the teacher, of the student, or the sum of both
     restore          each student scalar goes back to its source value with a small probability
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
-from ctta.base.config import setting
+from ctta.base.config import Config, setting
 from ctta.base.errors import InputError
 from ctta.base.limits import VIEWS
 from ctta.base.randomness import Randomness
 from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter, log
+from ctta.core.export import Summed
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets
 from ctta.core.shares import AT_HOME
 
 
 @dataclass(frozen=True)
-class MeanTeacherConfig(Augmentation, Normalization, OptimizerSettings):
-    """Settings of every mean teacher."""
+class TeacherSettings(Config):
+    """How a teacher follows and whose prediction counts. Settings of every method with a student and a teacher."""
+
+    ema: float = setting(
+        0.999,
+        "Decay of the teacher's moving average; 1: the teacher stays the source.",
+        symbol="beta",
+        low=0.0,
+        high=1.0,
+    )
+    frozen_after: int | None = setting(
+        None, "Batches after which the teacher no longer follows; none: it always does.", low=0
+    )
+    answers: Literal["student", "teacher", "both"] = setting(
+        "teacher", "Who predicts: the student, the teacher, or both, the sum of their logits."
+    )
+
+
+@dataclass(frozen=True)
+class MeanTeacherConfig(Augmentation, TeacherSettings, Normalization, OptimizerSettings):
+    """Settings of CoTTA and what is built on it."""
 
     views: int = setting(
         32, "Augmented views to average, if the augmentation threshold asks for them.", low=1, high=VIEWS
@@ -57,7 +78,6 @@ class MeanTeacherConfig(Augmentation, Normalization, OptimizerSettings):
         high=1.0,
         was="gate",
     )
-    ema: float = setting(0.999, "Decay of the teacher's moving average.", symbol="beta", low=0.0, high=1.0)
     restore: float = setting(0.01, "Probability that a student scalar returns to its source value.", low=0.0, high=1.0)
     symmetric: bool = setting(False, "Consistency loss in both directions, as CoTTA has it on ImageNet.")
 
@@ -88,8 +108,48 @@ FAST_PRESET: dict[str, Any] = {
 LEAST_WEIGHT, WEIGHT_SLOPE = 0.15, 0.7  # chosen on corruptions that no table reports
 
 
-class MeanTeacher(Adapter):
+class TeacherAdapter(Adapter):
     """A student that learns, a teacher that follows it slowly, and the source they both start at."""
+
+    config: TeacherSettings
+    student: nn.Module
+    teacher: nn.Module
+
+    @property
+    def network(self) -> nn.Module:
+        """The one that predicts, or both together."""
+        match self.config.answers:
+            case "student":
+                return self.student
+            case "teacher":
+                return self.teacher
+            case "both":
+                return Summed(self.student, self.teacher)
+
+    def finish(self, network: nn.Module, x: Tensor | None) -> nn.Module:
+        return network
+
+    def logits(self, x: Tensor) -> Tensor:
+        return self.answer(lambda: self.run(self.student, x), lambda: self.run(self.teacher, x))
+
+    def answer(self, student: Callable[[], Tensor], teacher: Callable[[], Tensor]) -> Tensor:
+        """The prediction that counts, of those that can be asked for."""
+        match self.config.answers:
+            case "student":
+                return student()
+            case "teacher":
+                return teacher()
+            case "both":
+                return student() + teacher()
+
+    def follow_student(self) -> None:
+        """Eq. 9 of DSS: the teacher moves towards the student."""
+        if self.config.frozen_after is None or self.batches < self.config.frozen_after:
+            self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
+
+
+class MeanTeacher(TeacherAdapter):
+    """A teacher whose prediction is averaged over views, and a student that is restored here and there."""
 
     config: MeanTeacherConfig
     variants: ClassVar[Presets] = {**Adapter.variants, "fast": FAST_PRESET}
@@ -109,10 +169,6 @@ class MeanTeacher(Adapter):
                 self.classes,
             )
 
-    @property
-    def network(self) -> nn.Module:
-        return self.teacher
-
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         """What decides whether views are averaged: the source's mean confidence, and how much a shift is doubted."""
         if self.config.augmentation_threshold in (0.0, 1.0):
@@ -121,15 +177,18 @@ class MeanTeacher(Adapter):
         seen = {"source_confidence": mean_confidence(self.run(self.source_model, x))}
         return seen if doubt is None else {**seen, "doubt": doubt}
 
-    def pseudo_label(self, x: Tensor) -> tuple[Tensor, int]:
-        """The teacher's logits, and how many views were averaged for them (0: the un-augmented batch)."""
+    def pseudo_label(self, x: Tensor, seen: list[Tensor] | None = None) -> tuple[Tensor, int]:
+        """The teacher's logits, and how many views were averaged for them (0: the un-augmented batch).
+
+        The logits of each view go to `seen`.
+        """
         threshold = self.config.augmentation_threshold
         unsure = self.observed.get("source_confidence", 1.0) < threshold
         wanted = threshold == 1 or (unsure and self.observed.get("doubt", 0.0) < AT_HOME)
         views = self.config.views if wanted else 0
-        return self.averaged(self.teacher, x, views), views
+        return self.averaged(self.teacher, x, views, seen), views
 
-    def averaged(self, network: nn.Module, x: Tensor, views: int) -> Tensor:
+    def averaged(self, network: nn.Module, x: Tensor, views: int, seen: list[Tensor] | None = None) -> Tensor:
         """Mean of the logits over augmented views, each normalised with its own statistics; 0: the un-augmented batch.
 
         The un-augmented batch has the weight in it that `unaugmented_weight` says.
@@ -141,6 +200,8 @@ class MeanTeacher(Adapter):
         confidence = total.new_zeros(())
         for logits in self.run_views(network, x, views, antithetic=self.config.antithetic):
             total += logits
+            if seen is not None:
+                seen.append(logits)
             if weight == "confidence":
                 confidence += mean_confidence(logits)
         mean = total / views
@@ -150,10 +211,6 @@ class MeanTeacher(Adapter):
         if weight == "confidence":
             return mean.lerp(unaugmented, confidence_weight(mean_confidence(unaugmented), confidence / views))
         return mean.lerp(unaugmented, weight)
-
-    def follow_student(self) -> None:
-        """Eq. 9 of the paper: the teacher moves towards the student."""
-        self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
 
     def restore(self) -> None:
         """CoTTA's stochastic restore."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -69,6 +69,12 @@ class MethodTools(AdapterState):
         logits = self._forward.run(network, x, grad=grad)
         self._batch.forwards += len(x)
         return logits
+
+    def run_part(self, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
+        """A pass with a graph that ends before the logits, or elsewhere than in them."""
+        found = self._forward.run_part(call, x)
+        self._batch.forwards += len(x)
+        return found
 
     def run_views(self, network: nn.Module, x: Tensor, count: int, *, antithetic: bool = False) -> Iterator[Tensor]:
         """Logits of `count` augmented views, without gradient; each view is normalised with its own statistics."""
@@ -137,6 +143,12 @@ class MethodTools(AdapterState):
     def follow(self, followers: Iterable[Tensor], leaders: Iterable[Tensor], keep: float) -> None:
         """followers <- keep followers + (1 - keep) leaders, in place."""
         networks.interpolate(followers, leaders, 1 - keep)
+
+    def forget(self) -> None:
+        """What learns goes back to where it started, and so does the optimiser; for methods that do so per sample."""
+        networks.overwrite(*self.trained_and_source())
+        if self.optimizer is not None:
+            optim.clear_moments(self.optimizer)
 
     @property
     def observed(self) -> Mapping[str, Any]:

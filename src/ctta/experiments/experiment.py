@@ -152,7 +152,7 @@ def draft(values: Mapping[str, Any], name: str = "experiment") -> Draft:
     source = _source(values["source"], pool, problems) if "source" in values else None
     methods = _methods(values.get("methods", default_methods(values)), problems)
     if "source" not in values:
-        problems += [_without_source(method) for method in methods if find(method.method).traits.source != "none"]
+        problems += [_without_source(method) for method in methods if _needs_source(method)]
     seeds = values.get("seeds", [0])
     if problem := _seed_problem(seeds):
         problems.append(problem)
@@ -296,6 +296,10 @@ def _same_place(source: Data, data: Data) -> bool:
     if source.folders and data.folders:
         return not set(source.folders.values()).isdisjoint(data.folders.values())
     return (source.dataset, source.path) == (data.dataset, data.path)
+
+
+def _needs_source(method: Method) -> bool:
+    return find(method.method).source_for(method.fields) != "none"
 
 
 def _without_source(method: Method) -> str:

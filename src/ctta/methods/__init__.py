@@ -27,19 +27,26 @@ from ctta.core.views import Views
 from ctta.methods.source import Source as Source
 from ctta.methods.bn_adapt import BNAdapt as BNAdapt
 from ctta.methods.test_aug import TestAug as TestAug
+from ctta.methods.memo import MEMO as MEMO
 from ctta.methods.tent import TENT as TENT
 from ctta.methods.conjugate_pl import ConjugatePL as ConjugatePL
 from ctta.methods.eta import ETA as ETA
 from ctta.methods.eata import EATA as EATA
 from ctta.methods.sar import SAR as SAR
 from ctta.methods.rdumb import RDumb as RDumb
+from ctta.methods.deyo import DeYO as DeYO
 from ctta.methods.cotta import CoTTA as CoTTA
 from ctta.methods.dss import DSS as DSS
+from ctta.methods.vdp import VDP as VDP
 from ctta.methods.lame import LAME as LAME
 from ctta.methods.roid import ROID as ROID
+from ctta.methods.cmf import CMF as CMF
 from ctta.methods.shot import SHOT as SHOT
 from ctta.methods.rmt import RMT as RMT
+from ctta.methods.rotta import RoTTA as RoTTA
 from ctta.methods.adacontrast import AdaContrast as AdaContrast
+from ctta.methods.ttt import TTT as TTT
+from ctta.methods.ttt_mae import TTTMAE as TTTMAE
 # isort: on
 
 _CLASSES = [kind for kind in list(vars().values()) if isinstance(kind, type) and issubclass(kind, Adapter)]

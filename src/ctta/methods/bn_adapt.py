@@ -25,10 +25,11 @@ from ctta.core.settings import Normalization, Traits
 class BNAdaptConfig(Normalization):
     """Settings of BN Adapt."""
 
-    statistics: Literal["batch", "mixed", "running", "auto"] = setting(
+    statistics: Literal["batch", "mixed", "running", "robust", "instance", "auto"] = setting(
         "mixed",
-        "Only the batch's statistics; mixed with the source's by batch_weight; a running average with that step; or "
-        "auto: mixed per layer by how far the batch has shifted.",
+        "Only the batch's statistics; mixed with the source's by batch_weight; a running average with that step, or "
+        "RoTTA's (robust); the source's corrected per sample (instance); or auto: mixed per layer by how far the batch "
+        "has shifted.",
     )
     batch_weight: float = setting(
         1.0, "Weight of the batch in the statistics.", symbol="alpha", low=0.0, high=1.0, was="alpha"

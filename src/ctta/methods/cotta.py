@@ -7,7 +7,7 @@ Wang et al., "Continual Test-Time Domain Adaptation", CVPR 2022.
     consistency     CE(softmax t, student(x)); on ImageNet half of it in each direction
     teacher         teacher <- 0.999 teacher + 0.001 student, all parameters
     restore         each student scalar returns to its source value with probability `restore`
-    returns         t (before the update)
+    returns         t, or as `answers` says (before the update)
 
 Departures: the released CIFAR code computes the views even if it throws them away; we do not. Restored scalars are
 drawn as indices, not as a mask: the same distribution. All parameters learn and are restored, not only those that are
@@ -48,4 +48,4 @@ class CoTTA(MeanTeacher):
         loss = self.learn(consistency(teacher, student, symmetric=self.config.symmetric).mean())
         self.follow_student()
         self.restore()
-        return Step(teacher, {"loss": loss, "views": torch.tensor(views)})
+        return Step(self.answer(lambda: student, lambda: teacher), {"loss": loss, "views": torch.tensor(views)})

@@ -13,6 +13,8 @@ Wang et al., "Continual Test-time Domain Adaptation via Dynamic Sample Selection
     Eq. 8   the sum of both, in `adapt`
     Eq. 9   the teacher's moving average, `teacher.MeanTeacher.follow_student`
 
+Eq. 1 to 4 are in `core.thresholds`, beside the rules that `threshold` offers in their place.
+
 Departures: Eq. 5 prints the exponent Tp; the text and the work it cites mean 1/Tp (`literal_exponent` for the print).
 Eq. 3 divides by N, which cancels, so delta is a per-class sum though the words say average: `delta` offers both, and an
 average over batches. lambda is not given: 0.9. Optimiser, augmentation threshold and restore are CoTTA's. The text
@@ -27,6 +29,7 @@ last, 19.0 % at most (`results/recurring20.csv`), so nothing pulls the teacher b
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -34,10 +37,12 @@ import torch
 from torch import Tensor
 
 from ctta.base.config import setting
+from ctta.core import thresholds
 from ctta.core.adapter import Step
 from ctta.core.losses import consistency, cross_entropy, masked_mean
 from ctta.core.settings import Traits
-from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig
+from ctta.core.teacher import MEAN_TEACHER_PRESETS, MeanTeacher, MeanTeacherConfig, mean_confidence
+from ctta.core.thresholds import State
 
 
 @dataclass(frozen=True)
@@ -50,8 +55,16 @@ class DSSConfig(MeanTeacherConfig):
         "Class confidence: summed over the batch as printed, averaged per class, or that average over batches.",
         symbol="delta",
     )
-    threshold: float | Literal["dynamic"] = setting(
-        "dynamic", "The dynamic class-wise threshold, or one number for all classes.", symbol="pi", low=0.0, high=1.0
+    threshold: float | thresholds.Rule = setting(  # noqa: RUF009
+        "dynamic",
+        "How samples are selected: by the dynamic class-wise threshold or by another rule, see `core.thresholds`; a "
+        "number is one fixed threshold for all classes.",
+        symbol="pi",
+        low=0.0,
+        high=1.0,
+    )
+    level: float | None = setting(
+        None, "Confidence that fixed, flexmatch, adamatch (0.95) and ups (0.7) ask for.", low=0.0, high=1.0
     )
     temperature: float = setting(
         0.6, "Sharpening of the pseudo-label; lower is sharper.", symbol="Tp", low=0.0, open_low=True
@@ -78,36 +91,48 @@ class DSS(MeanTeacher):
     presets = MEAN_TEACHER_PRESETS
     threshold: Tensor
     class_average: Tensor
+    variance: Tensor  # of the confidence, for softmatch
 
     def build(self) -> None:
         super().build()
-        device, dtype = self.placement
-        self.register_buffer("threshold", torch.full((), 1 / self.classes, device=device, dtype=dtype))
-        self.register_buffer("class_average", torch.full((self.classes,), 1 / self.classes, device=device, dtype=dtype))
+        state = thresholds.start(self.classes, *self.placement)
+        self.register_buffer("threshold", state.level)
+        self.register_buffer("class_average", state.classes)
+        if self.config.threshold == "softmatch":
+            self.register_buffer("variance", state.variance)
+
+    def observe(self, x: Tensor) -> Mapping[str, Tensor]:
+        seen = super().observe(x)
+        if self.config.threshold != "adamatch" or seen:
+            return seen
+        return {"source_confidence": mean_confidence(self.run(self.source_model, x))}
 
     def begin_domain(self) -> None:
-        self.threshold.copy_(domain_start(self.threshold, self.classes))
+        self.threshold.copy_(thresholds.domain_start(self.threshold, self.classes))
 
     def adapt(self, x: Tensor) -> Step:
         config = self.config
-        teacher, views = self.pseudo_label(x)
+        seen: list[Tensor] | None = [] if config.threshold == "ups" else None
+        teacher, views = self.pseudo_label(x, seen)
         pseudo = teacher.softmax(1)
-        confidence, selected = self.select(pseudo)
+        weight, complementary = self.select(pseudo, torch.stack(seen or [teacher]))
         student = self.run(self.student, x, grad=True)
 
         if config.parts == "dt":
-            loss = masked_mean(consistency(teacher, student, symmetric=config.symmetric), selected)
+            loss = masked_mean(consistency(teacher, student, symmetric=config.symmetric), weight)
         else:
-            loss = positive_loss(
-                sharpen(pseudo, config.temperature, literal=config.literal_exponent), student, selected
-            )
+            loss = positive_loss(sharpen(pseudo, config.temperature, literal=config.literal_exponent), student, weight)
         if config.parts == "dt+pl+nl":
-            loss = loss + negative_loss(pseudo, student, config.alpha)
+            loss = loss + negative_loss(complementary, student)
         loss = self.learn(loss)
         self.follow_student()
         self.restore()
 
-        logits = self.averaged(self.teacher, x, views) if config.predict_after else teacher
+        if config.predict_after:
+            logits = self.answer(lambda: self.run(self.student, x), lambda: self.averaged(self.teacher, x, views))
+        else:
+            logits = self.answer(lambda: student, lambda: teacher)
+        confidence, selected = pseudo.amax(1), weight >= 0.5
         info = {
             "loss": loss,
             "threshold": self.threshold.clone(),
@@ -117,50 +142,36 @@ class DSS(MeanTeacher):
         }
         return Step(logits, info, {"confidence": confidence, "selected": selected})
 
-    def select(self, pseudo: Tensor) -> tuple[Tensor, Tensor]:
-        """Confidence and whether it is high quality, per sample; the threshold follows the batch first."""
-        confidence, label = pseudo.max(1)
-        if self.config.threshold != "dynamic":
-            self.threshold.fill_(self.config.threshold)
-            return confidence, confidence >= self.threshold
-        self.threshold.copy_(dynamic_threshold(self.threshold, confidence, self.config.lambda_))
-        delta = class_confidence(confidence, label, self.classes, average=self.config.delta != "sum")
-        if self.config.delta == "running":
-            seen = class_counts(label, self.classes) > 0
-            moved = torch.lerp(self.class_average, delta, 1 - self.config.lambda_)
-            delta = self.class_average.copy_(torch.where(seen, moved, self.class_average))
-        return confidence, confidence >= class_threshold(self.threshold, class_ratio(delta))[label]
-
-
-def dynamic_threshold(threshold: Tensor, confidence: Tensor, lambda_: float) -> Tensor:
-    """Eq. 1: the threshold moves towards the batch's mean confidence."""
-    return lambda_ * threshold + (1 - lambda_) * confidence.mean()
-
-
-def domain_start(threshold: Tensor, classes: int) -> Tensor:
-    """The threshold at the start of a domain: half way between where it was and chance."""
-    return (threshold + 1 / classes) / 2
-
-
-def class_confidence(confidence: Tensor, label: Tensor, classes: int, *, average: bool) -> Tensor:
-    """Eq. 3: confidence that fell to each class, (C,), over N as printed; or its average over the class's samples."""
-    total = confidence.new_zeros(classes).index_add(0, label, confidence)
-    return total / (class_counts(label, classes).clamp(min=1) if average else len(label))
-
-
-def class_counts(label: Tensor, classes: int) -> Tensor:
-    """Samples of each class; unlike `bincount`, without a device synchronisation."""
-    return label.new_zeros(classes).index_add(0, label, torch.ones_like(label))
-
-
-def class_ratio(delta: Tensor) -> Tensor:
-    """Eq. 2: each class against the most confident one."""
-    return delta / delta.max()
-
-
-def class_threshold(threshold: Tensor, ratio: Tensor) -> Tensor:
-    """Eq. 4: one threshold per class."""
-    return threshold * ratio
+    def select(self, pseudo: Tensor, views: Tensor) -> tuple[Tensor, Tensor]:
+        """The weight of each sample, (N,), and its complementary labels, (N, C); what the rule carries moves first."""
+        config, rule = self.config, self.config.threshold
+        level = thresholds.LEVEL if config.level is None else config.level
+        state = State(self.threshold, self.class_average, self.variance if rule == "softmatch" else self.threshold)
+        complementary = pseudo < config.alpha
+        match rule:
+            case "dynamic":
+                weight, state = thresholds.dynamic(pseudo, state, config.lambda_, config.delta)
+            case "fixed":
+                weight, state = thresholds.fixed(pseudo, state, level)
+            case "flexmatch":
+                weight, state = thresholds.flexmatch(pseudo, state, level)
+            case "freematch":
+                weight, state = thresholds.freematch(pseudo, state, config.lambda_)
+            case "softmatch":
+                weight, state = thresholds.softmatch(pseudo, state, config.lambda_)
+                self.variance.copy_(state.variance)
+            case "adamatch":
+                weight, state = thresholds.adamatch(pseudo, state, level, self.observed["source_confidence"])
+            case "ups":
+                level = thresholds.SURE if config.level is None else config.level
+                weight, complementary = thresholds.ups(views, level, config.alpha)
+            case "none":
+                weight = torch.ones_like(pseudo[:, 0], dtype=torch.bool)
+            case _:
+                weight, state = thresholds.fixed(pseudo, state, rule)
+        self.threshold.copy_(state.level)
+        self.class_average.copy_(state.classes)
+        return weight, complementary
 
 
 def sharpen(pseudo: Tensor, temperature: float, *, literal: bool = False) -> Tensor:
@@ -169,12 +180,11 @@ def sharpen(pseudo: Tensor, temperature: float, *, literal: bool = False) -> Ten
     return ((temperature if literal else 1 / temperature) * pseudo.log()).softmax(1)
 
 
-def positive_loss(label: Tensor, student: Tensor, selected: Tensor) -> Tensor:
+def positive_loss(label: Tensor, student: Tensor, weight: Tensor) -> Tensor:
     """Eq. 6: the student follows the sharpened pseudo-label on the selected samples; 0 if there are none."""
-    return masked_mean(cross_entropy(label, student), selected)
+    return masked_mean(cross_entropy(label, student), weight)
 
 
-def negative_loss(pseudo: Tensor, student: Tensor, alpha: float) -> Tensor:
+def negative_loss(complementary: Tensor, student: Tensor) -> Tensor:
     """Eq. 7: the student moves away from every class that the pseudo-label all but rules out."""
-    complementary = (pseudo < alpha).to(student.dtype)
-    return -(complementary * (1 - student.softmax(1)).clamp(min=1e-5).log()).sum(1).mean()
+    return -(complementary.to(student.dtype) * (1 - student.softmax(1)).clamp(min=1e-5).log()).sum(1).mean()

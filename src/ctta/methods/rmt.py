@@ -7,9 +7,10 @@ Döbler et al., "Robust Mean Teacher for Continual and Gradual Test-Time Adaptat
     contrastive_loss   prototype, features of x and of view x of one sample attract each other, all others repel
     self_training      symmetric cross-entropy of student(x) and of student(view x) with teacher(x), averaged
     teacher            teacher <- 0.999 teacher + 0.001 student, all parameters
-    returns            student(x) + teacher(x), logits (before the update)
+    returns            student(x) + teacher(x), logits, or as `answers` says (before the update)
 
-Not source-free: prototypes come from source data, once, through `prepare`.
+Not source-free: prototypes come from source data, once, through `prepare`. With `source_free` they are the rows of the
+classifier, which is ours: a row is the direction in which the features of its class lie.
 
 Departures: the released code can also warm the teacher up on source samples before the stream and replay labelled
 source batches along it (both are on by default there). Neither is here: only the prototypes are kept of the source. A
@@ -18,9 +19,9 @@ class that the source data lack has no prototype. All parameters learn, not only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,17 +31,20 @@ from ctta.base.config import setting
 from ctta.base.errors import InputError
 from ctta.base.limits import WIDTH
 from ctta.base.randomness import Randomness
-from ctta.core.adapter import Adapter, Step
-from ctta.core.export import Summed
+from ctta.core.adapter import Step
 from ctta.core.losses import consistency
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.teacher import TeacherAdapter, TeacherSettings
 
 
 @dataclass(frozen=True)
-class RMTConfig(Augmentation, Features, Normalization, OptimizerSettings):
+class RMTConfig(Augmentation, Features, TeacherSettings, Normalization, OptimizerSettings):
     """Settings of RMT."""
 
-    ema: float = setting(0.999, "Decay of the teacher's moving average.", symbol="alpha", low=0.0, high=1.0)
+    answers: Literal["student", "teacher", "both"] = setting(
+        "both", "Who predicts: the student, the teacher, or both, the sum of their logits."
+    )
+    source_free: bool = setting(False, "Rows of the classifier are the prototypes, so that no source data are needed.")
     temperature: float = setting(
         0.1, "Sharpness of the contrastive loss; lower is sharper.", symbol="tau", low=0.0, open_low=True
     )
@@ -50,7 +54,7 @@ class RMTConfig(Augmentation, Features, Normalization, OptimizerSettings):
     contrast: float = setting(1.0, "Weight of the contrastive loss.", symbol="lambda_CL", low=0.0)
 
 
-class RMT(Adapter):
+class RMT(TeacherAdapter):
     """Learns from a teacher in both directions, and from prototypes of the source's classes."""
 
     name = "rmt"
@@ -74,6 +78,15 @@ class RMT(Adapter):
         self.train_on([*self.student.parameters(), *self.projector.parameters()])
         self.register_buffer("source_prototypes", torch.zeros(self.classes, width, device=device, dtype=dtype))
         self.register_buffer("source_known", torch.zeros(self.classes, device=device, dtype=torch.bool))
+        if self.config.source_free:
+            rows = self.source_model.get_submodule(self.head).weight
+            assert isinstance(rows, Tensor)
+            self.source_prototypes.copy_(rows.detach().flatten(1))
+            self.source_known.fill_(True)
+
+    @classmethod
+    def source_for(cls, fields: Mapping[str, Any]) -> str:
+        return "none" if fields.get("source_free") else cls.traits.source
 
     def study(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
         found = ((self.run_features(self.source_model, x)[0], self._check_labels(y).to(x.device)) for x, y in source)
@@ -96,17 +109,6 @@ class RMT(Adapter):
         super().restore_source()
         draw_projector(self.projector, self.seed)
 
-    @property
-    def network(self) -> nn.Module:
-        """Student and teacher together."""
-        return Summed(self.student, self.teacher)
-
-    def finish(self, network: nn.Module, x: Tensor | None) -> nn.Module:
-        return network
-
-    def logits(self, x: Tensor) -> Tensor:
-        return self.run(self.student, x) + self.run(self.teacher, x)
-
     def adapt(self, x: Tensor) -> Step:
         features, student = self.run_features(self.student, x, grad=True)
         (view,) = self.make_views(x)
@@ -117,8 +119,8 @@ class RMT(Adapter):
         projected = [F.normalize(self.projector(each), dim=1) for each in (prototypes, features, view_features)]
         contrast = contrastive_loss(projected, self.config.temperature)
         loss = self.learn(self_training(student, view_student, teacher).mean() + self.config.contrast * contrast)
-        self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
-        return Step(student + teacher, {"loss": loss, "contrast": contrast})
+        self.follow_student()
+        return Step(self.answer(lambda: student, lambda: teacher), {"loss": loss, "contrast": contrast})
 
 
 def class_means(source: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> tuple[Tensor, Tensor]:

@@ -33,6 +33,7 @@ from ctta.base.errors import InputError
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import consistency, entropy
 from ctta.core.networks import norm_parameters
+from ctta.core.selection import first_nonzero
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 Correction = Literal["logits", "probabilities", "none"]
@@ -149,11 +150,6 @@ def correct(logits: Tensor, prior: Tensor, correction: Correction) -> Tensor:
 def diversity(probability: Tensor, mean: Tensor) -> Tensor:
     """How unlike the stream's mean probability (C,) each sample's is, (N,)."""
     return 1 - F.cosine_similarity(probability, mean[None], dim=1)
-
-
-def first_nonzero(weight: Tensor, count: int) -> Tensor:
-    """The indices of the first `count` samples with a weight; if there are fewer, then also of others."""
-    return weight.eq(0).to(torch.uint8).argsort(stable=True)[:count]
 
 
 def scaled(values: Tensor) -> Tensor:

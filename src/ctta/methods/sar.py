@@ -29,21 +29,20 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctta.base.config import setting
-from ctta.base.errors import ModelError
-from ctta.core.adapter import Adapter, Step, log
+from ctta.core.adapter import Step
 from ctta.core.losses import entropy, masked_mean
-from ctta.core.networks import Normalized, interpolate, norm_parameters, overwrite
+from ctta.core.networks import interpolate, overwrite
 from ctta.core.settings import Normalization, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.stages import LAST_STAGES, FrozenStages, StageAdapter
 
-LAST_STAGES = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm")  # of ResNets, and of ViT-Base in timm
 NONE_YET = -1.0  # of the average; an entropy is never below 0
 
 
 @dataclass(frozen=True)
-class SARConfig(Normalization, OptimizerSettings):
+class SARConfig(FrozenStages, Normalization, OptimizerSettings):
     """Settings of SAR."""
 
     nesterov: bool = setting(False, "Nesterov momentum; only for SGD.")
@@ -55,10 +54,9 @@ class SARConfig(Normalization, OptimizerSettings):
     recover: float = setting(
         0.2, "Below this average loss the model goes back to the source; 0 means never.", symbol="e_0", low=0.0
     )
-    frozen: tuple[str, ...] = setting((), "Paths of the modules whose norm layers do not learn: the last stage.")
 
 
-class SAR(Adapter):
+class SAR(StageAdapter):
     """TENT that looks for flat minima and starts again if it has collapsed."""
 
     name = "sar"
@@ -70,30 +68,12 @@ class SAR(Adapter):
         **same_presets(optimizer="sgd", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4, "frozen": LAST_STAGES},
     }
-    needs_norm = True
     average: Tensor
 
     def build(self) -> None:
-        self.model = self.copy_source()
-        frozen = {parameter for stage in self._frozen().values() for parameter in norm_parameters(stage)}
-        learned = [parameter for parameter in norm_parameters(self.model) if parameter not in frozen]
-        if frozen and not learned:
-            raise ModelError(f"SAR has nothing to learn: all norm layers are in {self.config.frozen}. Freeze less.")
-        self.train_on(learned)
+        super().build()
         device, dtype = self.placement
         self.register_buffer("average", torch.full((), NONE_YET, device=device, dtype=dtype))
-
-    def review(self) -> None:
-        found = list(self._frozen())
-        if self.config.frozen and not found:
-            log.warning(
-                "sar: the model has none of the modules %s, so all norm layers learn. Name its last stage, "
-                "frozen=(...), or say that there is none, frozen=(). It has: %s.",
-                ", ".join(self.config.frozen),
-                ", ".join(name for name, _ in _network(self.model).named_children()),
-            )
-        else:
-            log.info("sar: the norm layers of these modules do not learn: %s", ", ".join(found) or "none")
 
     def adapt(self, x: Tensor) -> Step:
         limit = self.config.margin * math.log(self.classes)
@@ -128,11 +108,6 @@ class SAR(Adapter):
         finally:
             overwrite(weights, saved)
 
-    def _frozen(self) -> dict[str, nn.Module]:
-        """The modules of `frozen` that the network has, by name."""
-        modules = dict(_network(self.model).named_modules())
-        return {name: modules[name] for name in self.config.frozen if name in modules}
-
 
 def ascent(gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
     """Eq. 4: a step of length rho along the gradient of all parameters together; none along a gradient of 0."""
@@ -143,10 +118,3 @@ def ascent(gradients: Sequence[Tensor], rho: float) -> list[Tensor]:
 def moving_average(average: Tensor, loss: Tensor, ema: float) -> Tensor:
     """The average loss follows the batch's; the first one is taken as it is."""
     return torch.where(average < 0, loss, ema * average + (1 - ema) * loss)
-
-
-def _network(model: nn.Module) -> nn.Module:
-    """What is inside our own normalisation."""
-    while isinstance(model, Normalized):
-        model = model.model
-    return model

@@ -16,6 +16,7 @@ from ctta.models.resnext import ResNeXt29
 from ctta.models.small_pointnet import SmallPointNet
 from ctta.models.small_resnet import SmallResNet
 from ctta.models.ttt_resnet import ResNet26
+from ctta.models.vit_mae import ViTMAE
 from ctta.models.wide_resnet import WideResNet
 
 __all__ = [
@@ -67,6 +68,10 @@ TTT = (
 EMBEDDED = (
     "Fashion-MNIST, normalisation inside",
     "ctta.models.embedded_model() is this network with the weights that come with the package.",
+)
+MAE = (
+    "a masked autoencoder, for ttt_mae",
+    "None are public; `ctta train experiments/train_embedded_mae.yaml -o mae.safetensors` makes them.",
 )
 YANX27 = (
     "ModelNet40, yanx27 and ModelNet40-C",
@@ -147,6 +152,7 @@ MODELS: Mapping[str, ModelEntry] = MappingProxyType(
         ),
         "cifar100_resnet110_b": chenyaofo(110, 100),
         "small_resnet": ModelEntry(SmallResNet, 10, *RAW, 32, *EMBEDDED, (FASHION,)),
+        "vit_mae": ModelEntry(ViTMAE, 10, *HALF, 32, *MAE),
         "pointnet": ModelEntry(PointNet, 40, *RAW, 1024, *YANX27, clouds=True),
         "pointnet_stn": ModelEntry(partial(PointNet, transforms="input"), 40, *RAW, 1024, *FXIA22, clouds=True),
         "pointnet_vanilla": ModelEntry(VanillaPointNet, 40, *RAW, 1024, *WANG_POINTNET, clouds=True),

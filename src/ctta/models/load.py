@@ -17,6 +17,7 @@ import ctta.models  # for the table, which is read when a function is called
 from ctta.base import own_code
 from ctta.base.errors import ConfigError, ModelError, nearest
 from ctta.base.text import quoted
+from ctta.core import rotation
 from ctta.core.networks import Normalized
 from ctta.models.entry import ModelEntry, PublicWeights
 from ctta.models.huggingface_models import Logits
@@ -141,6 +142,7 @@ def _fill(
     model: nn.Module, state: dict[str, Tensor], name: str, path: str | Path
 ) -> tuple[tuple[float, ...], tuple[float, ...]] | None:
     """Load the weights into the model; return the mean and standard deviation saved with them, if there are any."""
+    rotation.attach_saved(model, state)
     wanted = {key: value for key, value in model.state_dict().items() if isinstance(value, Tensor)}
     state = rename(state, wanted)
     saved = take_normalization(state, wanted)

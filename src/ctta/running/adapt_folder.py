@@ -26,25 +26,16 @@ import numpy as np
 import torch
 
 from ctta.base.errors import ConfigError, InputError, StateError
-from ctta.base.fileio import Appender, hashed, home, read_lines, writing
+from ctta.base.fileio import Appender, hashed, home, writing
 from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.device import AUTO, deterministic
 from ctta.core.execution import Execution
 from ctta.core.guard import Adapting, Event, Guard
 from ctta.core.saving import SavedAdapter
-from ctta.core.settings import default_variant
-from ctta.data.datasets.embedded import fashion_mnist
-from ctta.data.datasets.embedded_clouds import SOLIDS
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
-from ctta.experiments import experiment as experiments
-from ctta.experiments.build import make_adapter
-from ctta.methods import METHODS, known
-from ctta.models import EMBEDDED_NETWORKS, find
-from ctta.models.load import PROVIDERS
-from ctta.models.preprocessing import is_normalized, known_size
-from ctta.models.weights import trained_names
 from ctta.records.run_folder import Cell, GuardEvent, Run, RunFolder
+from ctta.running.asked_model import ask
 from ctta.running.environment import environment
 from ctta.running.gallery import ChangedGallery
 from ctta.running.memory import PeakMemory
@@ -81,6 +72,7 @@ class AdaptationSummary:
     confidence: tuple[float, ...] = ()  # mean of each batch
     source_confidence: tuple[float, ...] = ()  # the unadapted model's
     guarded: bool = False
+    distrusted: int = 0  # samples that the guard answered with the unadapted weights
     events: tuple[Event, ...] = ()  # what the guard did and told
     first_error: str = ""
 
@@ -120,8 +112,16 @@ class AdaptationSummary:
         """What the guard has to say in the end."""
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
-        said = [f"Guard, batch {event.batch}: {event.words}" for event in self.events]
+        said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.trial()]
         return said if self.harm else [*said, "Guard: no sign of harm."]
+
+    def trial(self) -> list[str]:
+        """How many predictions are not those of what was learned, if any."""
+        words = (
+            f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, under "
+            "adapted statistics if it has any. A new adapter is on trial for its first samples."
+        )
+        return [words] if self.distrusted else []
 
     @property
     def harm(self) -> bool:
@@ -255,6 +255,7 @@ class AdaptationPlan:
                     summary,
                     confidence=(*summary.confidence, float(evaluated.confidence.mean())),
                     source_confidence=(*summary.source_confidence, evaluated.record.info["source_confidence"]),
+                    distrusted=summary.distrusted + self._distrusted(evaluated),
                     events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
                     seconds=time.perf_counter() - began,
                 )
@@ -265,7 +266,7 @@ class AdaptationPlan:
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison())
+            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison(), *summary.trial())
             if summary.skipped:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             events = tuple(GuardEvent(event.batch, event.kind, event.words) for event in summary.events)
@@ -287,6 +288,11 @@ class AdaptationPlan:
         """Of the samples of a batch that could be read."""
         rows, unread = self.stream.rows(batch).tolist(), self.samples.unread
         return [self.samples.names[row] for row in rows if row not in unread]
+
+    def _distrusted(self, evaluated: Evaluated) -> int:
+        """The samples of a batch that a guard did not leave to what was learned."""
+        trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
+        return 0 if trusted else len(evaluated.prediction)
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""
@@ -333,50 +339,34 @@ def plan_adaptation(
     of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal. `clean` are
     samples of the source domain for the guard; `state` is a file that the adapter goes on from and is saved to.
     """
-    for name in ("method", "preset", "guard"):
-        if name in (changes or {}):
-            raise ConfigError(f"--set changes fields of the method. Give --{name} instead of --set {name}.")
     if clean is not None and not guard:
         raise ConfigError("--clean is for the guard, and --no-guard switches it off. Remove one of them.")
-    provider, colon, _ = model.partition(":")
-    own = bool(colon) and provider not in PROVIDERS
-    if colon and not own:
-        weights = weights or "pretrained"
-    about = {
-        "model": {"name": None if own else model, "factory": model if own else None, "weights": weights}
-        | {"mean": mean and list(mean), "std": std and list(std)},
-        "methods": [
-            {**(changes or {}), "method": method, "preset": preset or _safe_preset(method, changes), "guard": guard}
-        ],
-        "seeds": [seed],
-        "execution": {"device": device},
-    }
-    made, asked_size = _checked(about, method, batch, size), size  # an experiment whose data are yet to come
-    if size is None and not own:
-        size = find(EMBEDDED_NETWORKS.get(model, model)).input_size
-    loaded = made.model.load()
-    size = size or (known_size(loaded) if own else None)
-    stream = open_unlabelled(Path(path), batch, size)
-    if asked_size is not None and len(stream.samples.shape) == 2:
+    asked = ask(
+        model,
+        method=method,
+        preset=preset,
+        changes=changes,
+        weights=weights,
+        mean=mean,
+        std=std,
+        size=size,
+        batch=batch,
+        seed=seed,
+        classes=classes,
+        guard=guard,
+        device=device,
+    )
+    stream = open_unlabelled(Path(path), batch, asked.size)
+    if size is not None and len(stream.samples.shape) == 2:
         raise ConfigError(f"{path} holds point clouds, which have no size in pixels. Remove --size.")
-    (cell,) = made.cells((batch, *stream.samples.shape))
-    execution = Execution(device=made.execution.device)
-    adapter = make_adapter(cell, loaded, execution, detects=detect)
-    if own and mean is None and not is_normalized(loaded):
-        log.warning(
-            "No normalisation is known: %s gets pixels in [0, 1]. If it was trained on normalised images, give --mean "
-            "and --std.",
-            model,
-        )
-    names = _class_names(model, weights, classes)
-    if names and len(names) != adapter.classes:
-        raise InputError(f"There are {len(names)} names of classes; the model has {adapter.classes} classes.")
+    cell, adapter = asked.adapter((batch, *stream.samples.shape), detect=detect)
+    asked.warn_of_normalization()
+    names = asked.class_names(adapter.classes)
     if clean is not None and isinstance(adapter, Guard):
-        _show_clean(adapter, Path(clean), stream, size)
-    about["execution"] = {"device": execution.device}
-    data = {"path": str(path), "size": size, "batch": batch, "detect": detect, "clean": clean and str(clean)}
+        _show_clean(adapter, Path(clean), stream, asked.size)
+    data = {"path": str(path), "size": asked.size, "batch": batch, "detect": detect, "clean": clean and str(clean)}
     kept = None if state is None else home(state)
-    return AdaptationPlan(adapter, stream, cell, names, {**about, "data": data}, execution, kept)
+    return AdaptationPlan(adapter, stream, cell, names, {**asked.about, "data": data}, asked.execution, kept)
 
 
 def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | None) -> None:
@@ -389,35 +379,3 @@ def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | 
         )
     device, _ = guard.placement
     guard.prepare(batch.x.to(device) for batch in given)
-
-
-def _safe_preset(method: str, changes: Mapping[str, Any] | None) -> str | None:
-    """The preset that a method made without one has; for a benchmark it is the published one."""
-    kind = known(method)
-    return default_variant(kind.variants) if kind and "statistics" not in (changes or {}) else None
-
-
-def _checked(about: Mapping[str, Any], method: str, batch: int, size: int | None) -> experiments.Experiment:
-    given = {"batch": batch, "size": size or 1}
-    problems = [f"{name} must be at least 1. Got {value}." for name, value in given.items() if value < 1]
-    if (kind := known(method)) and kind.traits.source != "none":
-        free = [name for name, other in METHODS.items() if other.traits.source == "none"]
-        problems.append(
-            f"{quoted(method)} needs labelled source data, which are not given. Choose from: {', '.join(free)}."
-        )
-    try:
-        made = experiments.make(about)
-    except ConfigError as error:
-        problems += str(error).splitlines()
-    if problems:
-        raise ConfigError("\n".join(problems))
-    return made
-
-
-def _class_names(model: str, weights: str | None, path: Path | str | None) -> tuple[str, ...]:
-    """From a text file, one per line; else those that came with the weights."""
-    if path is not None:
-        return tuple(read_lines(Path(path), "a text file with the name of one class per line"))
-    if model in EMBEDDED_NETWORKS:
-        return fashion_mnist()[2] if model == "embedded" else tuple(SOLIDS)
-    return trained_names(weights) if weights else ()

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from ctta.base.errors import CttaError, InputError, ModelError
-from ctta.core import optim
+from ctta.core import networks, optim
 from ctta.core.adapter import Adapter, Step
 from ctta.testing.device import pretended, waits
 from ctta.testing.networks import CLASSES, make_network, make_stream
@@ -35,6 +35,12 @@ LIVELY: Mapping[str, Any] = {
     "refine_after": 16,
     "margin": 0.9,
     "similarity": 0.95,
+    "plpd": -1.0,
+    "memory": 12,
+    "every": 8,
+    "head_steps": 3,
+    "steps": 2,
+    "masks": 2,
     "reset_every": 4,
 }
 
@@ -60,7 +66,9 @@ class Case:
         return adapter
 
     def stream(self, batches: int = 6) -> list[Tensor]:
-        return make_stream(self.network, batches)
+        """Batches for the network; a method that takes samples one by one gets the first of each."""
+        few = 1 if self.method.traits.episodic else None
+        return [x[:few] for x in make_stream(self.network, batches)]
 
     def has(self, setting: str) -> bool:
         """Whether the method has a setting of this name."""
@@ -175,6 +183,7 @@ def check_reset_replays(case: Case) -> None:
 def check_restore_source(case: Case) -> None:
     """restore_source() puts every network and the optimiser back to the source; counters go on."""
     adapter, fresh, stream = case.adapter(), case.adapter(), case.stream()
+    fresh.change_settings(*fresh.settings_for(stream[0].shape))
     predictions(adapter, stream)
     adapter.restore_source()
     assert adapter.batches == len(stream), "restore_source() changed the number of batches"
@@ -368,7 +377,13 @@ class Fuse:
             raise self.fault
         if self.fault == "answers":
             return torch.full_like(logits, float("nan"))
-        poisoned: Tensor = PoisonedGradient.apply(logits)  # type: ignore[no-untyped-call]
+        return self.poison(logits)
+
+    def poison(self, values: Tensor) -> Tensor:
+        """The same values, with a gradient that is not finite if that is the fault."""
+        if self.fault != "gradient":
+            return values
+        poisoned: Tensor = PoisonedGradient.apply(values)  # type: ignore[no-untyped-call]
         return poisoned
 
 
@@ -390,6 +405,8 @@ class Fragile(nn.Module):
     def __init__(self, network: nn.Module, fuse: Fuse) -> None:
         super().__init__()
         self.network, self.fuse = network, fuse
+        head = network.get_submodule(networks.find_head(network, CLASSES))
+        head.register_forward_pre_hook(lambda _, args: (fuse.poison(args[0]),))  # for losses that end in features
 
     def forward(self, x: Tensor) -> Tensor:
         return self.fuse.burn(self.network(x))

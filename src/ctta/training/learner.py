@@ -2,7 +2,8 @@
 
 SGD with Nesterov momentum, a short warm-up, then a cosine to zero, and standard augmentation (see `augment`). No
 augmentation resembles a corruption: a source model must not have seen one. The loss is the cross-entropy; a network
-may add a penalty, if it has a method `regularized(x)` that returns logits and a penalty, as PointNet does.
+may add a penalty, if it has a method `regularized(x)` that returns logits and a penalty, as PointNet does. With
+`auxiliary: rotation` a second head learns to tell quarter turns from the same features; it is saved with the network.
 
 Randomness is a function of (seed, epoch, batch), so a killed training resumes where it was, bit for bit on CPU.
 """
@@ -34,9 +35,9 @@ from ctta.base.prefetch import prefetch
 from ctta.base.randomness import Randomness, mix
 from ctta.base.tensor_file import read_tensors, write_tensors
 from ctta.base.text import failure
-from ctta.core import optim
+from ctta.core import optim, rotation
 from ctta.core.device import deterministic, pinned, resolve, upload
-from ctta.core.networks import Normalized, class_count
+from ctta.core.networks import Normalized, class_count, feature_width, find_head, pooled
 from ctta.core.teacher import calibrate_gate
 from ctta.data.datasets import find, open_stream
 from ctta.data.stream import Rows, to_tensor
@@ -150,6 +151,9 @@ class Learner:
             started = settings.model.build(settings.model.classes or len(self.names) or None)
         self.model = started.model if isinstance(started, Normalized) else started
         self.classes = settings.model.classes or class_count(self.model) or 0
+        self.head = self.model.get_submodule(find_head(self.model, self.classes)) if self._rotates else None
+        if self.head is not None:
+            rotation.attach(self.head, feature_width(self.head))
         self.normalization = self._normalization(started)
         network = Normalized(self.model, *self.normalization) if self.normalization else self.model
         self.network = network.to(self.device)
@@ -240,6 +244,8 @@ class Learner:
         narrow = self.recipe.precision == "autocast"
         with random.scoped(), torch.autocast(self.device.type, torch.bfloat16) if narrow else nullcontext():
             logits, penalty = self._regularized(x)
+            if self._rotates:
+                penalty = penalty + self._rotation_loss(x)
         logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
         loss = F.cross_entropy(logits, y, label_smoothing=self.recipe.label_smoothing) + penalty
         value = float(loss.detach())
@@ -253,6 +259,23 @@ class Learner:
         self.step, self.loss = self.step + 1, self.loss + value
         self.wrong += int((logits.detach().argmax(1) != y).sum())
         return value
+
+    @property
+    def _rotates(self) -> bool:
+        return self.recipe.auxiliary == "rotation"
+
+    def _rotation_loss(self, x: Tensor) -> Tensor:
+        """The loss of the second head, which sees the features that go into the first."""
+        assert self.head is not None
+        seen: list[Tensor] = []
+        hook = self.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+        try:
+            self.network(rotation.quarter_turns(x))
+        finally:
+            hook.remove()
+        second = self.head.get_submodule(rotation.NAME)
+        assert isinstance(second, rotation.RotationHead)
+        return second.loss(pooled(seen[-1], self.head))
 
     def _regularized(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return logits, and the penalty that the network adds to the loss."""

@@ -72,6 +72,9 @@ class Recipe(Config):
     augment: Literal["standard", "no_flip", "none"] = setting(
         "standard", "Standard augmentation, the same without flips, or none.", renamed={"unmirrored": "no_flip"}
     )
+    auxiliary: Literal["none", "rotation"] = setting(
+        "none", "A second task: rotation also trains a head that tells quarter turns, for the method ttt."
+    )
     points: int | None = setting(None, "Points drawn per point cloud and batch; all by default.", low=1)
     precision: Literal["auto", "full", "autocast"] = setting(
         "full", "The weights' own precision, or bfloat16 autocast. auto: autocast on a device that is fast in bfloat16."

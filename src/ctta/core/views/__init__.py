@@ -14,13 +14,15 @@ from torch import Tensor
 
 from ctta.base.errors import InputError
 from ctta.base.randomness import Randomness
+from ctta.core.views.augmix import AugMixViews as AugMixViews
+from ctta.core.views.augmix import CropViews as CropViews
 from ctta.core.views.clouds import CloudViews as CloudViews
 from ctta.core.views.images import Draw as Draw
 from ctta.core.views.images import ImageViews as ImageViews
 from ctta.core.views.images import StrongViews as StrongViews
 from ctta.core.views.images import WeakViews as WeakViews
 
-ViewKind = Literal["full", "clean", "weak", "strong"]
+ViewKind = Literal["full", "clean", "weak", "strong", "crop", "augmix"]
 
 
 class Views(Protocol):
@@ -48,6 +50,10 @@ def default_views(x: Tensor, draw: Draw, kind: ViewKind = "full") -> Views:
                 return WeakViews(draw)
             case "strong":
                 return StrongViews(draw)
+            case "crop":
+                return CropViews()
+            case "augmix":
+                return AugMixViews()
             case _:
                 return ImageViews(draw, clean=kind == "clean")
     if x.dim() == 3 and x.shape[2] == 3:

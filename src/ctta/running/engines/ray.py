@@ -43,7 +43,7 @@ class RayCluster:
 
     def run(self, jobs: Sequence[Job], claimed: ClaimedRun | None = None) -> Events:
         """Run all jobs; yields as updates come in."""
-        ray = _connect(self.address)
+        ray = connect(self.address)
         gpus = _gpus(jobs)
         remote = ray.remote(num_cpus=self.threads, num_gpus=gpus, max_retries=0)(_work)
         remote = remote.options(num_returns="streaming")
@@ -91,10 +91,21 @@ def _room(resources: Mapping[str, float], threads: int, gpus: int) -> int:
     return max(1, min(cores, int(resources.get("GPU", 0))) if gpus else cores)
 
 
-def _connect(address: str) -> Any:
-    ray = optional_import("ray", "ray", "--engine ray")
+def library(purpose: str = "This") -> Any:
+    """Ray itself, for a process that is part of a cluster already."""
+    return optional_import("ray", "ray", purpose)
+
+
+def serving() -> Any:
+    """Ray Serve."""
+    return optional_import("ray.serve", "serve-ray", "ctta serve --ray")
+
+
+def connect(address: str, purpose: str = "--engine ray", **options: Any) -> Any:
+    """Ray, connected to a cluster that is there."""
+    ray = library(purpose)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR, **options)
     except Exception as error:  # Ray has no error of its own for this
         raise StateError(
             f"There is no Ray cluster to be reached at {quoted(address)} ({error}). Start one with `ray start --head` "
