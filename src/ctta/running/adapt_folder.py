@@ -112,13 +112,16 @@ class AdaptationSummary:
         """What the guard has to say in the end."""
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
-        said = [f"Guard, batch {event.batch}: {event.words}" for event in self.events]
-        if self.distrusted:
-            said.append(
-                f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, under "
-                "adapted statistics if it has any. A new adapter is on trial for its first samples."
-            )
+        said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.trial()]
         return said if self.harm else [*said, "Guard: no sign of harm."]
+
+    def trial(self) -> list[str]:
+        """How many predictions are not those of what was learned, if any."""
+        words = (
+            f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, under "
+            "adapted statistics if it has any. A new adapter is on trial for its first samples."
+        )
+        return [words] if self.distrusted else []
 
     @property
     def harm(self) -> bool:
@@ -263,18 +266,13 @@ class AdaptationPlan:
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison())
+            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison(), *summary.trial())
             if summary.skipped:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             events = tuple(GuardEvent(event.batch, event.kind, event.words) for event in summary.events)
             stream = {**head.stream, "images": summary.predicted}
             folder.write_run(replace(head, stream=stream, notes=notes, events=events))
         yield summary
-
-    def _distrusted(self, evaluated: Evaluated) -> int:
-        """The samples of a batch that a guard did not leave to what was learned."""
-        trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
-        return 0 if trusted else len(evaluated.prediction)
 
     def _beside_source(self, batches: Iterable[Evaluated]) -> Iterator[Evaluated]:
         """Each batch with the unadapted model's predictions; its record says how they differ."""
@@ -290,6 +288,11 @@ class AdaptationPlan:
         """Of the samples of a batch that could be read."""
         rows, unread = self.stream.rows(batch).tolist(), self.samples.unread
         return [self.samples.names[row] for row in rows if row not in unread]
+
+    def _distrusted(self, evaluated: Evaluated) -> int:
+        """The samples of a batch that a guard did not leave to what was learned."""
+        trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
+        return 0 if trusted else len(evaluated.prediction)
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""

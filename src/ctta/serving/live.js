@@ -131,7 +131,7 @@
     const history = stream.history || [], steps = history.map((point) => point.step), of = (name) => history.map((point) => point[name]);
     const marks = history.flatMap((point, i) => (point.boundary ? [i] : []));
     const known = (name, values, style) => (values.some((value) => value != null) ? [{ name, values, style }] : []);
-    plot(at("confidence"), [...known("adapted", of("confidence"), "s1 strong"), ...known("unadapted", of("source_confidence"), "s0"), ...known("threshold", of("threshold"), "s8")], marks, steps, number, 1);
+    plot(at("confidence"), [...known("adapted", of("confidence"), "s1 best"), ...known("unadapted", of("source_confidence"), "s0"), ...known("threshold", of("threshold"), "s8")], marks, steps, number, 1);
     const shares = [...known("selected", of("selected"), "s3"), ...known("disagreement", of("disagreement"), "s4")];
     at("sharing").hidden = !shares.length;
     if (shares.length) plot(at("shares"), shares, marks, steps, percent, 1);
@@ -184,7 +184,7 @@
       const bars = (title, values, style) => {
         const best = values.map((value, label) => [value, label]).sort((a, b) => b[0] - a[0]).slice(0, 3);
         return [element("div", title, "head"), ...best.map(([value, label], i) => {
-          const bar = element("div", undefined, `bar ${style}${i ? "" : " strong"}`), track = element("span", undefined, "bar-track"), filled = element("span");
+          const bar = element("div", undefined, `bar ${style}${i ? "" : " best"}`), track = element("span", undefined, "bar-track"), filled = element("span");
           filled.style.width = `${(100 * value).toFixed(1)}%`;
           track.append(filled);
           bar.append(element("span", called(label), "bar-label"), track, element("span", percent(value), "bar-value"));

@@ -35,7 +35,14 @@ LOOKS = {  # colour, dash and marker of each method, on every page; relatives of
     "eta": (9, "8 3", "diamond"),
     "eata": (9, "4 2", "square"),
     "rdumb": (9, "10 3 2 3", "up"),
+    "deyo": (9, "2 3", "down"),
     "roid": (10, "", "down"),
+    "cmf": (10, "8 3", "up"),
+    "memo": (5, "", "diamond"),
+    "ttt": (2, "4 2", "down"),
+    "ttt_mae": (2, "8 3", "square"),
+    "vdp": (6, "10 3 2 3", "square"),
+    "rotta": (4, "2 3", "up"),
 }
 COLOURS = (2, 3, 4, 5, 6, 7, 9, 10)  # of the style sheet, for rows that are not a method as it is
 OTHERS = [(colour, DASHES[n % 5], marker) for n, (marker, colour) in enumerate(product(MARKERS, COLOURS))]

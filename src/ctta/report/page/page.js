@@ -137,15 +137,17 @@
     }
 
     function ends(y) {
-      const lasts = shown().map((series) => {
-        const values = within(series.values);
-        const index = values.findLastIndex((value) => value != null);
-        return { number: series.number, index, place: index < 0 ? 0 : y(values[index]) };
-      }).filter(({ index }) => index >= 0);
+      const lasts = shown().flatMap(({ number, values }) => {
+        const last = within(values).findLastIndex((value) => value != null) + Math.floor(from);
+        if (last < Math.floor(from)) return [];
+        const next = last + 1 >= to ? values[last + 1] : null; // the line goes on beyond the edge
+        return next == null
+          ? [{ number, at: Math.min(x(last + 0.5), right), place: y(values[last]) }]
+          : [{ number, at: right, place: y((values[last] + next) / 2) }];
+      });
       for (const mark of svg.querySelectorAll(".ends [data-series]")) mark.classList.add("off");
-      for (const index of new Set(lasts.map((last) => last.index))) {
-        const group = lasts.filter((last) => last.index === index);
-        const at = Math.min(x(Math.floor(from) + index + 0.5), right);
+      for (const at of new Set(lasts.map((last) => last.at))) {
+        const group = lasts.filter((last) => last.at === at);
         spread(group.map(({ place }) => place), 16, top, floor).forEach((height, rank) => {
           const { number, place } = group[rank];
           const [leader, text] = svg.querySelectorAll(`.ends [data-series="${number}"]`);
