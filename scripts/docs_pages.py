@@ -1,0 +1,280 @@
+"""Pages that are made, not written: methods, lists of settings, public names, notebooks, results, project files.
+
+A hook of mkdocs (`make docs`); each function that returns Markdown is pure but for what it reads.
+"""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from importlib import import_module
+from operator import attrgetter
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Any
+
+import ctta
+from ctta import core
+from ctta.cli.list import LISTS, RECOMMENDED
+from ctta.methods import dss
+from ctta.paper import TITLES
+from ctta.report.tables.errors import needs
+
+ROOT = Path(__file__).parents[1]
+TABLES = {  # in results/, by what they are about
+    "cifar10_resnet20": "CIFAR-10, ResNet-20, batch 100",
+    "cifar100_resnet56": "CIFAR-100, ResNet-56, batch 100",
+    "embedded_all": "Fashion-MNIST, the embedded ResNet, batch 100",
+    "modelnet10_pointnet": "ModelNet10, PointNet, batch 32",
+    "modelnet10_dgcnn": "ModelNet10, DGCNN, batch 32",
+}
+FOR = {  # why a method is recommended
+    "dss": "the default; with the preset `fast` the lowest error without source data on CIFAR-10, at a quarter of the time",
+    "tent": "the cheapest method that learns, and the one on which the guard was measured most",
+    "bn_adapt": "nothing is learned, so nothing can be forgotten",
+    "shot": "no augmented views; the lowest error without source data in most protocols on the embedded network",
+    "rmt": "if labelled source data are at hand; the lowest error on CIFAR-100 and in nine of ten protocols",
+}
+PROJECT = {  # files of the repository that are pages, and links in them that lead elsewhere
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
+DSS_MODULES = (dss, *(import_module(f"ctta.core.{one.name}") for one in iter_modules(core.__path__)))
+LINKS = {"SECURITY.md": "security.md", "docs/own-method.md": "own-method.md"}
+API = {  # the public names by subject; what is in none of them is an error
+    "Adapt": ["Adapter", "Step", "Guard", "Event", "create", "load", "METHODS", "Normalized", "Execution", "calibrate_gate"],
+    "Write a method": ["Config", "setting", "OptimizerSettings", "Normalization", "Traits", "norm_parameters"],
+    "Data": ["Stream", "Domain"],
+    "Errors": ["CttaError", "ConfigError", "InputError", "ModelError", "StateError"],
+    "Serve": ["Client", "Prediction", "ServiceError"],
+    "Modules": ["corruptions", "models", "views"],
+}
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(str(cell).replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def results() -> Iterator[tuple[str, dict[str, str]]]:
+    """The rows of all tables by method, each with what the table is about."""
+    for name, about in TABLES.items():
+        with (ROOT / "results" / f"{name}.csv").open(newline="") as file:
+            for row in csv.DictReader(file):
+                yield about, row
+
+
+def groups() -> dict[str, list[str]]:
+    """The methods by why one would read about them."""
+    paper = [name for name in TITLES if name not in RECOMMENDED]
+    others = [name for name in ctta.METHODS if name not in (*RECOMMENDED, *TITLES)]
+    return {"Recommended": list(RECOMMENDED), "The paper's others": paper, "More": others}
+
+
+# Methods
+
+
+def methods_index() -> str:
+    """All methods in three tables, with what they need and cost."""
+    parts = ["# Methods\n", "Which one: [Which method for my case](../choose.md). Passes are per batch.\n"]
+    for title, names in groups().items():
+        recommended = title == "Recommended"
+        head = ["method", "what it does", "learns", "forward", "backward", "source data", *(["for"] if recommended else [])]
+        rows = []
+        for name in names:
+            kind = ctta.METHODS[name]
+            need = needs(asdict(kind.traits))
+            cells = [f"[{kind.title}]({name}.md)", first_line(kind), need["learns"], need["forward"], need["backward"]]
+            rows.append([*cells, need["source"], *([FOR[name]] if recommended else [])])
+        parts += [f"## {title}\n", table(head, rows)]
+    return "\n".join(parts)
+
+
+def method_page(name: str) -> str:
+    """One method: docstring, needs, settings, presets, measured errors, code."""
+    kind = ctta.METHODS[name]
+    module = inspect.getmodule(kind)
+    headline, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
+    errors = [(about, row["label"], row["mean"]) for about, row in results() if row["method"] == name and row["mean"]]
+    source = {about: row["mean"] for about, row in results() if row["method"] == "source"}
+    need = needs(asdict(kind.traits))
+    reason = f'!!! tip "Recommended"\n    {FOR[name][0].upper()}{FOR[name][1:]}.\n' if name in FOR else ""
+    prepare = "" if kind.traits.source == "none" else "adapter.prepare(source_batches)  # (x, y) batches, once\n"
+    settings = [
+        (f"`{field}`", accepted, f"`{default}`", words) for field, accepted, default, words in kind.config_type.describe()
+    ]
+    presets = [(f"`{one}`", told(fields)) for one, fields in {**kind.presets, **kind.variants}.items()]
+    parts = [
+        f"# {kind.title}\n",
+        f"{headline}\n",
+        reason,
+        f'```python\nadapter = ctta.create("{name}", model)\n{prepare}logits = adapter(x)\n```\n',
+        rest,
+        "## Needs and costs\n",
+        table(list(need), [list(need.values())]),
+        "Passes are whole batches, at the settings of the preset `cifar10`.\n",
+        "## Settings\n",
+        table(["setting", "accepted", "default", "meaning"], settings) if settings else "None.\n",
+        "## Presets\n",
+        "As published, per kind of data; the last ones are variants over any preset. Without one, `auto` if there is one, and "
+        "the preset follows the shape of the first batch.\n",
+        table(["preset", "sets"], presets),
+        "## Results\n",
+        table(["setting", "row", "error in %", "Source"], [(*one, source[one[0]]) for one in errors]) if errors else "",
+        "Mean error over the fifteen corruptions at severity 5, presets as published, boundaries known. How each number came "
+        "about: [All tables](../results/index.md).\n"
+        if errors
+        else "Not in a table of ours yet.\n",
+        "## Code\n",
+        f"::: {kind.__module__}\n    options: {{show_root_heading: false, show_root_toc_entry: false, show_docstring_description: false, "
+        "show_source: true, show_if_no_docstring: true}\n",
+    ]
+    return "\n".join(parts)
+
+
+def first_line(kind: type) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
+
+
+def told(fields: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in fields.items()) or "nothing"
+
+
+# Lists, names, notebooks
+
+
+def lists() -> str:
+    """Data sets, protocols and models, as `ctta list` shows them."""
+    parts = ["# Data sets, protocols, models\n", "The same as `ctta list datasets` and so on; `--json` for programs.\n"]
+    for what in ("datasets", "protocols", "models"):
+        noun, read, columns, settings = LISTS[what]
+        entries = read(None)
+        rows = [{noun: key} | columns(entry) for key, entry in entries.items()]
+        title = {"datasets": "Data sets"}.get(what, what.capitalize())
+        parts += [f"## {title}\n", table(list(rows[0]), [[f"`{key}`", *more] for key, *more in (row.values() for row in rows)])]
+        if what == "protocols" and settings is not None:
+            for key, entry in entries.items():
+                fields = list(settings(entry))
+                parts += [f"### `{key}`\n", table(list(fields[0]), [list(field.values()) for field in fields])]
+    return "\n".join(parts)
+
+
+def api() -> str:
+    """Every public name; those of methods are on the methods' own pages."""
+    methods = {kind.__name__ for kind in ctta.METHODS.values()}
+    missing = set(ctta.__all__) - methods - {name for names in API.values() for name in names}
+    if missing:
+        raise SystemExit(f"scripts/docs_pages.py: these public names have no place in API: {sorted(missing)}.")
+    parts = [
+        "# API\n",
+        "The names that `ctta` exports are public; what is below it is internal and may change without notice. Every method "
+        "is a class with the arguments of [Adapter][ctta.core.adapter.Adapter]; each has [a page of its own](methods/index.md).\n",
+    ]
+    for subject, names in API.items():
+        present = [name for name in names if name in ctta.__all__]
+        parts += [f"## {subject}\n", *(f"{reference(name)}\n" for name in present)] if present else []
+    return "\n".join(parts)
+
+
+def reference(name: str) -> str:
+    """What mkdocstrings is asked to show for a public name."""
+    value = getattr(ctta, name)
+    if inspect.ismodule(value):
+        return f"::: {value.__name__}\n    options: {{show_root_full_path: true, members: {public(value)}}}"
+    if not hasattr(value, "__qualname__"):
+        return f"### METHODS\n\nA read-only mapping from names to classes: {', '.join(f'`{one}`' for one in ctta.METHODS)}."
+    return f"::: {value.__module__}.{value.__qualname__}"
+
+
+def public(module: Any) -> list[str]:
+    """The names that a module says are its own, else those that are defined in it or below."""
+    own = [n for n, v in vars(module).items() if n[0] != "_" and getattr(v, "__module__", "").startswith(module.__name__)]
+    return getattr(module, "__all__", own)
+
+
+def notebook(path: Path) -> str:
+    """A notebook as a page: its words, its code and what it printed."""
+    cells = json.loads(path.read_text())["cells"]
+    parts = []
+    for cell in cells:
+        text = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(text)
+        else:
+            printed = "".join(line for output in cell["outputs"] for line in output.get("text", ()))
+            parts += [f"```python\n{text}\n```"] + ([f"```text\n{printed}```"] if printed else [])
+    return "\n\n".join([parts[0], f"[Download the notebook]({path.name}){{download}}", *parts[1:]]) + "\n"
+
+
+def project_page(path: Path) -> str:
+    """A Markdown file of the repository; links to other such files go to their pages, others are words."""
+
+    def link(found: re.Match[str]) -> str:
+        words, place = found.groups()
+        return f"[{words}]({LINKS[place]})" if place in LINKS else words
+
+    return re.sub(r"\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)", link, path.read_text())
+
+
+def with_code(text: str) -> str:
+    """A page in which each line `@code NAME` is the code of that function of DSS, with a link to where it is."""
+
+    def code(found: re.Match[str]) -> str:
+        for module in DSS_MODULES:
+            with suppress(AttributeError):
+                value = attrgetter(found[1])(module)
+                place = f"{value.__module__}.{value.__qualname__}"
+                where = f"[`{place}`][{place}]" if value.__module__ == dss.__name__ else f"`{place}`"
+                return f"```python\n{inspect.cleandoc(inspect.getsource(value))}\n```\n\n{where}"
+        raise SystemExit(f"docs/paper.md: there is no {found[1]} in ctta.methods.dss or ctta.core.")
+
+    return re.sub(r"^@code (\S+)$", code, text, flags=re.MULTILINE)
+
+
+# What mkdocs calls
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    return with_code(markdown) if page.file.src_uri == "paper.md" else markdown
+
+
+def pages() -> dict[str, str]:
+    """All made pages by their place."""
+    made = {f"methods/{name}.md": method_page(name) for name in ctta.METHODS}
+    made |= {"methods/index.md": methods_index(), "lists.md": lists(), "api.md": api()}
+    made |= {place: project_page(ROOT / file) for place, file in PROJECT.items()}
+    made |= {f"notebooks/{path.stem}.md": notebook(path) for path in notebooks()}
+    return made | {"results/index.md": (ROOT / "results" / "README.md").read_text()}
+
+
+def notebooks() -> list[Path]:
+    return sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
+
+
+def on_config(config: Any) -> Any:
+    """Fill in what nav leaves open: the methods in order, the notebooks."""
+    listed = {
+        "methods": ["methods/index.md", *({group: [f"methods/{name}.md" for name in names]} for group, names in groups().items())],
+        "notebooks": [f"notebooks/{path.stem}.md" for path in notebooks()],
+    }
+    config.nav = [{title: listed.get(str(what), what)} for entry in config.nav for title, what in entry.items()]
+    return config
+
+
+def on_files(files: Any, config: Any) -> Any:
+    """Add the made pages, and the tables and experiments that they link to."""
+    from mkdocs.structure.files import File
+
+    for place, text in pages().items():
+        files.append(File.generated(config, place, content=text))
+    for path in [*(ROOT / "results").glob("*.*"), *(ROOT / "experiments").rglob("*.yaml")]:
+        if path.suffix != ".md":
+            files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
+    return files
