@@ -18,6 +18,8 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import Any
 
+from jinja2 import Template
+
 import ctta
 from ctta import core
 from ctta.cli.list import LISTS, RECOMMENDED
@@ -34,11 +36,11 @@ TABLES = {  # in results/, by what they are about
     "modelnet10_dgcnn": "ModelNet10, DGCNN, batch 32",
 }
 FOR = {  # why a method is recommended
-    "dss": "the default; with the preset `fast` the lowest error without source data on CIFAR-10, at a quarter of the time",
-    "tent": "the cheapest method that learns, and the one on which the guard was measured most",
-    "bn_adapt": "nothing is learned, so nothing can be forgotten",
-    "shot": "no augmented views; the lowest error without source data in most protocols on the embedded network",
-    "rmt": "if labelled source data are at hand; the lowest error on CIFAR-100 and in nine of ten protocols",
+    "dss": "With the preset `fast` the lowest error on CIFAR-10 without source data, in a quarter of the time",
+    "tent": "The cheapest method that learns, and the one on which the guard was measured most",
+    "bn_adapt": "Nothing is learned, so nothing can be forgotten",
+    "shot": "No augmented views; the lowest error without source data in most protocols on the embedded network",
+    "rmt": "If labelled source data are at hand; the lowest error on CIFAR-100 and in nine of ten protocols",
 }
 PROJECT = {  # files of the repository that are pages, and links in them that lead elsewhere
     "changelog.md": "CHANGELOG.md",
@@ -48,7 +50,8 @@ PROJECT = {  # files of the repository that are pages, and links in them that le
 DSS_MODULES = (dss, *(import_module(f"ctta.core.{one.name}") for one in iter_modules(core.__path__)))
 LINKS = {"SECURITY.md": "security.md", "docs/own-method.md": "own-method.md"}
 API = {  # the public names by subject; what is in none of them is an error
-    "Adapt": ["Adapter", "Step", "Guard", "Event", "create", "load", "METHODS", "Normalized", "Execution", "calibrate_gate"],
+    "Adapt": ["Adapter", "Step", "Guard", "Event", "create", "load", "METHODS"],
+    "Around a model": ["Normalized", "Execution", "calibrate_gate"],
     "Write a method": ["Config", "setting", "OptimizerSettings", "Normalization", "Traits", "norm_parameters"],
     "Data": ["Stream", "Domain"],
     "Errors": ["CttaError", "ConfigError", "InputError", "ModelError", "StateError"],
@@ -85,14 +88,13 @@ def methods_index() -> str:
     """All methods in three tables, with what they need and cost."""
     parts = ["# Methods\n", "Which one: [Which method for my case](../choose.md). Passes are per batch.\n"]
     for title, names in groups().items():
-        recommended = title == "Recommended"
-        head = ["method", "what it does", "learns", "forward", "backward", "source data", *(["for"] if recommended else [])]
-        rows = []
+        head, rows = ["method", "what it does", "learns", "forward", "backward", "source data"], []
         for name in names:
             kind = ctta.METHODS[name]
             need = needs(asdict(kind.traits))
-            cells = [f"[{kind.title}]({name}.md)", first_line(kind), need["learns"], need["forward"], need["backward"]]
-            rows.append([*cells, need["source"], *([FOR[name]] if recommended else [])])
+            about = f"{first_line(kind)} {FOR[name]}." if name in FOR else first_line(kind)
+            cells = [need[one] for one in ("learns", "forward", "backward", "source")]
+            rows.append([f"[{kind.title}]({name}.md)", about, *cells])
         parts += [f"## {title}\n", table(head, rows)]
     return "\n".join(parts)
 
@@ -100,43 +102,24 @@ def methods_index() -> str:
 def method_page(name: str) -> str:
     """One method: docstring, needs, settings, presets, measured errors, code."""
     kind = ctta.METHODS[name]
-    module = inspect.getmodule(kind)
-    headline, _, rest = inspect.cleandoc(module.__doc__ or "").partition("\n")
-    errors = [(about, row["label"], row["mean"]) for about, row in results() if row["method"] == name and row["mean"]]
+    headline, _, docstring = inspect.cleandoc(inspect.getmodule(kind).__doc__ or "").partition("\n")
     source = {about: row["mean"] for about, row in results() if row["method"] == "source"}
-    need = needs(asdict(kind.traits))
-    reason = f'!!! tip "Recommended"\n    {FOR[name][0].upper()}{FOR[name][1:]}.\n' if name in FOR else ""
-    prepare = "" if kind.traits.source == "none" else "adapter.prepare(source_batches)  # (x, y) batches, once\n"
+    errors = [(about, row["label"], row["mean"], source[about]) for about, row in results() if row["method"] == name]
     settings = [
-        (f"`{field}`", accepted, f"`{default}`", words) for field, accepted, default, words in kind.config_type.describe()
+        (f"`{one}`", kinds, f"`{default}`", words) for one, kinds, default, words in kind.config_type.describe()
     ]
     presets = [(f"`{one}`", told(fields)) for one, fields in {**kind.presets, **kind.variants}.items()]
-    parts = [
-        f"# {kind.title}\n",
-        f"{headline}\n",
-        reason,
-        f'```python\nadapter = ctta.create("{name}", model)\n{prepare}logits = adapter(x)\n```\n',
-        rest,
-        "## Needs and costs\n",
-        table(list(need), [list(need.values())]),
-        "Passes are whole batches, at the settings of the preset `cifar10`.\n",
-        "## Settings\n",
-        table(["setting", "accepted", "default", "meaning"], settings) if settings else "None.\n",
-        "## Presets\n",
-        "As published, per kind of data; the last ones are variants over any preset. Without one, `auto` if there is one, and "
-        "the preset follows the shape of the first batch.\n",
-        table(["preset", "sets"], presets),
-        "## Results\n",
-        table(["setting", "row", "error in %", "Source"], [(*one, source[one[0]]) for one in errors]) if errors else "",
-        "Mean error over the fifteen corruptions at severity 5, presets as published, boundaries known. How each number came "
-        "about: [All tables](../results/index.md).\n"
-        if errors
-        else "Not in a table of ours yet.\n",
-        "## Code\n",
-        f"::: {kind.__module__}\n    options: {{show_root_heading: false, show_root_toc_entry: false, show_docstring_description: false, "
-        "show_source: true, show_if_no_docstring: true}\n",
-    ]
-    return "\n".join(parts)
+    need = needs(asdict(kind.traits))
+    return Template((ROOT / "scripts" / "method.md.jinja").read_text()).render(
+        kind=kind,
+        headline=headline,
+        docstring=docstring,
+        reason=FOR.get(name),
+        needs=table(list(need), [list(need.values())]),
+        settings=table(["setting", "accepted", "default", "meaning"], settings) if settings else "",
+        presets=table(["preset", "sets"], presets),
+        results=table(["setting", "row", "error", "Source"], errors) if errors else "",
+    )
 
 
 def first_line(kind: type) -> str:
@@ -156,9 +139,9 @@ def lists() -> str:
     for what in ("datasets", "protocols", "models"):
         noun, read, columns, settings = LISTS[what]
         entries = read(None)
-        rows = [{noun: key} | columns(entry) for key, entry in entries.items()]
+        rows = [{noun: f"`{key}`"} | columns(entry) for key, entry in entries.items()]
         title = {"datasets": "Data sets"}.get(what, what.capitalize())
-        parts += [f"## {title}\n", table(list(rows[0]), [[f"`{key}`", *more] for key, *more in (row.values() for row in rows)])]
+        parts += [f"## {title}\n", table(list(rows[0]), [list(row.values()) for row in rows])]
         if what == "protocols" and settings is not None:
             for key, entry in entries.items():
                 fields = list(settings(entry))
@@ -174,8 +157,9 @@ def api() -> str:
         raise SystemExit(f"scripts/docs_pages.py: these public names have no place in API: {sorted(missing)}.")
     parts = [
         "# API\n",
-        "The names that `ctta` exports are public; what is below it is internal and may change without notice. Every method "
-        "is a class with the arguments of [Adapter][ctta.core.adapter.Adapter]; each has [a page of its own](methods/index.md).\n",
+        "The names that `ctta` exports are public; what is below it is internal and may change without notice. Every "
+        "method is a class with the arguments of [Adapter][ctta.core.adapter.Adapter]; each has "
+        "[a page of its own](methods/index.md).\n",
     ]
     for subject, names in API.items():
         present = [name for name in names if name in ctta.__all__]
@@ -189,13 +173,13 @@ def reference(name: str) -> str:
     if inspect.ismodule(value):
         return f"::: {value.__name__}\n    options: {{show_root_full_path: true, members: {public(value)}}}"
     if not hasattr(value, "__qualname__"):
-        return f"### METHODS\n\nA read-only mapping from names to classes: {', '.join(f'`{one}`' for one in ctta.METHODS)}."
+        return f"### METHODS\n\nA read-only mapping from names to classes: `{'`, `'.join(ctta.METHODS)}`."
     return f"::: {value.__module__}.{value.__qualname__}"
 
 
 def public(module: Any) -> list[str]:
     """The names that a module says are its own, else those that are defined in it or below."""
-    own = [n for n, v in vars(module).items() if n[0] != "_" and getattr(v, "__module__", "").startswith(module.__name__)]
+    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(module.__name__)]
     return getattr(module, "__all__", own)
 
 
@@ -260,8 +244,9 @@ def notebooks() -> list[Path]:
 
 def on_config(config: Any) -> Any:
     """Fill in what nav leaves open: the methods in order, the notebooks."""
+    methods = [{group: [f"methods/{name}.md" for name in names]} for group, names in groups().items()]
     listed = {
-        "methods": ["methods/index.md", *({group: [f"methods/{name}.md" for name in names]} for group, names in groups().items())],
+        "methods": ["methods/index.md", *methods],
         "notebooks": [f"notebooks/{path.stem}.md" for path in notebooks()],
     }
     config.nav = [{title: listed.get(str(what), what)} for entry in config.nav for title, what in entry.items()]
