@@ -16,6 +16,7 @@ from importlib import import_module
 from operator import attrgetter
 from pathlib import Path
 from pkgutil import iter_modules
+from textwrap import dedent
 from typing import Any
 
 from jinja2 import Template
@@ -60,6 +61,9 @@ API = {  # the public names by subject; what is in none of them is an error
 }
 
 
+WIDE = "---\nhide: [toc]\n---\n"  # a page of wide tables
+
+
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
     """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
@@ -78,7 +82,7 @@ def groups() -> dict[str, list[str]]:
     """The methods by why one would read about them."""
     paper = [name for name in TITLES if name not in RECOMMENDED]
     others = [name for name in ctta.METHODS if name not in (*RECOMMENDED, *TITLES)]
-    return {"Recommended": list(RECOMMENDED), "The paper's others": paper, "More": others}
+    return {"Recommended": list(RECOMMENDED), "In the paper's tables": paper, "More": others}
 
 
 # Methods
@@ -86,7 +90,7 @@ def groups() -> dict[str, list[str]]:
 
 def methods_index() -> str:
     """All methods in three tables, with what they need and cost."""
-    parts = ["# Methods\n", "Which one: [Which method for my case](../choose.md). Passes are per batch.\n"]
+    parts = [WIDE, "# Methods\n", "Which one: [Which method for my case](../choose.md). Passes are per batch.\n"]
     for title, names in groups().items():
         head, rows = ["method", "what it does", "learns", "forward", "backward", "source data"], []
         for name in names:
@@ -105,9 +109,6 @@ def method_page(name: str) -> str:
     headline, _, docstring = inspect.cleandoc(inspect.getmodule(kind).__doc__ or "").partition("\n")
     source = {about: row["mean"] for about, row in results() if row["method"] == "source"}
     errors = [(about, row["label"], row["mean"], source[about]) for about, row in results() if row["method"] == name]
-    settings = [
-        (f"`{one}`", kinds, f"`{default}`", words) for one, kinds, default, words in kind.config_type.describe()
-    ]
     presets = [(f"`{one}`", told(fields)) for one, fields in {**kind.presets, **kind.variants}.items()]
     need = needs(asdict(kind.traits))
     return Template((ROOT / "scripts" / "method.md.jinja").read_text()).render(
@@ -116,7 +117,7 @@ def method_page(name: str) -> str:
         docstring=docstring,
         reason=FOR.get(name),
         needs=table(list(need), [list(need.values())]),
-        settings=table(["setting", "accepted", "default", "meaning"], settings) if settings else "",
+        settings=settings_table(kind.config_type),
         presets=table(["preset", "sets"], presets),
         results=table(["setting", "row", "error", "Source"], errors) if errors else "",
     )
@@ -135,7 +136,11 @@ def told(fields: Mapping[str, Any]) -> str:
 
 def lists() -> str:
     """Data sets, protocols and models, as `ctta list` shows them."""
-    parts = ["# Data sets, protocols, models\n", "The same as `ctta list datasets` and so on; `--json` for programs.\n"]
+    parts = [
+        WIDE,
+        "# Data sets, protocols, models\n",
+        "The same as `ctta list datasets` and so on; `--json` for programs.\n",
+    ]
     for what in ("datasets", "protocols", "models"):
         noun, read, columns, settings = LISTS[what]
         entries = read(None)
@@ -171,16 +176,21 @@ def reference(name: str) -> str:
     """What mkdocstrings is asked to show for a public name."""
     value = getattr(ctta, name)
     if inspect.ismodule(value):
-        return f"::: {value.__name__}\n    options: {{show_root_full_path: true, members: {public(value)}}}"
+        members = [getattr(value, one) for one in getattr(value, "__all__", vars(value))]
+        below = [one for one in members if getattr(one, "__module__", "").startswith(value.__name__)]
+        shown = [f"::: {one.__module__}.{one.__qualname__}\n    options: {{heading_level: 4}}\n" for one in below]
+        return "\n".join([f"::: {value.__name__}\n    options: {{members: [], show_root_full_path: true}}\n", *shown])
     if not hasattr(value, "__qualname__"):
         return f"### METHODS\n\nA read-only mapping from names to classes: `{'`, `'.join(ctta.METHODS)}`."
-    return f"::: {value.__module__}.{value.__qualname__}"
+    shown = f"::: {value.__module__}.{value.__qualname__}"
+    if isinstance(value, type) and issubclass(value, ctta.Config) and value is not ctta.Config:
+        return f"{shown}\n    options: {{members: [], inherited_members: false}}\n\n{settings_table(value)}"
+    return shown
 
 
-def public(module: Any) -> list[str]:
-    """The names that a module says are its own, else those that are defined in it or below."""
-    own = [name for name, value in vars(module).items() if getattr(value, "__module__", "").startswith(module.__name__)]
-    return getattr(module, "__all__", own)
+def settings_table(config: type[ctta.Config]) -> str:
+    rows = [(f"`{one}`", accepted, f"`{default}`", words) for one, accepted, default, words in config.describe()]
+    return table(["setting", "accepted", "default", "meaning"], rows) if rows else ""
 
 
 def notebook(path: Path) -> str:
@@ -216,7 +226,7 @@ def with_code(text: str) -> str:
                 value = attrgetter(found[1])(module)
                 place = f"{value.__module__}.{value.__qualname__}"
                 where = f"[`{place}`][{place}]" if value.__module__ == dss.__name__ else f"`{place}`"
-                return f"```python\n{inspect.cleandoc(inspect.getsource(value))}\n```\n\n{where}"
+                return f"```python\n{dedent(inspect.getsource(value))}\n```\n\n{where}"
         raise SystemExit(f"docs/paper.md: there is no {found[1]} in ctta.methods.dss or ctta.core.")
 
     return re.sub(r"^@code (\S+)$", code, text, flags=re.MULTILINE)
