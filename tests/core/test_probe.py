@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import io
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -137,6 +138,8 @@ def test_a_planted_collapse_is_found_by_the_probe(labels, monkeypatch):
     monkeypatch.setattr(guards, "APART", 5)
     monkeypatch.setattr(probes, "APART", 10)
     plain, guard = Guard(Forgetful(make_network("image_bn"), lr=0.0)), guarded()
+    for each in (plain, guard):
+        each.state = replace(each.state, trial=0, lost=True)
     guard.prepare(labelled() if labels else CLEAN)
     for x in STREAM[:20]:
         plain(x)

@@ -100,7 +100,7 @@ def test_one_channel_that_was_nearly_constant_is_not_all_there_is():
     assert (found[1:] - 1).abs().max() < 0.2
 
 
-@pytest.mark.parametrize("shape", [(6, 4), (6, 4, 9), (6, 4, 3, 3), (6, 4, 3, 3, 2)])
+@pytest.mark.parametrize("shape", [(6, 4, 9), (6, 4, 3, 3), (6, 4, 3, 3, 2)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
     monkeypatch.setattr(shares, "share", lambda shift, spread, belief: (torch.ones_like(shift), shift))
@@ -110,6 +110,16 @@ def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
     assert mean.dtype == dtype
     torch.testing.assert_close(mean, flat.mean(1))
     torch.testing.assert_close(variance, flat.var(1, correction=0))
+
+
+@pytest.mark.parametrize("shape", [(64, 4), (64, 4, 1), (64, 4, 1, 1)])
+def test_a_layer_after_pooling_keeps_the_source_s_statistics(shape):
+    mean, variance, excess = shares.blend(
+        torch.randn(shape) * 3 + 5, torch.zeros(4), torch.ones(4), 1e-5, Belief(1 / 64, 0.1)
+    )
+    assert torch.equal(mean, torch.zeros(4))
+    assert torch.equal(variance, torch.ones(4))
+    assert excess == 0
 
 
 def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():

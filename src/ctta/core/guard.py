@@ -24,8 +24,9 @@ log = logging.getLogger("ctta")
 FIRST = 10  # so many batches are all compared, then one of `every`
 APART = 50  # batches between two snapshots
 KEPT = 3  # snapshots
-TRIAL, RETRIAL = 32, 128  # samples to be compared before the adapter's answers are given: at first, after an alarm
+TRIAL, RETRIAL = 256, 512  # samples to be compared before the adapter's answers are given: at first, after an alarm
 AGAIN = 300  # an alarm within so many batches of the last one goes one rung further
+FULL = 64  # samples; published rates are for batches of so many, so those with fewer are learned from at a part of it
 CALM, CALM_BATCHES = 0.1, 200  # the third rung learns at this rate for so long
 LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
 
@@ -58,6 +59,7 @@ class GuardState:
     """What the guard remembers, besides its snapshots."""
 
     evidence: float = 0.0  # of harm, see `health`
+    narrowing: float = 0.0  # of the answers, see `health`
     since: int = 0  # the batch at which the evidence was last 0
     rung: int = -1  # of the last alarm
     alarm: int = -1  # its batch
@@ -81,9 +83,10 @@ class Guard(Savable):
     """Makes an adapter safe: `logits = guard(x)`.
 
     Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
-    of the source's weights (see `core.health`). The guard answers with the latter while there is much evidence, for the
-    first samples, and for some after an alarm. If the evidence is enough, what was learned is taken back: to the last
-    healthy state, at the next alarm to an older one, then to the source with a smaller rate, then for good.
+    of the source's weights (see `core.health`). The guard answers with the latter while there is much evidence or the
+    adapter narrows its answers, for the first samples, and for some after an alarm. If the evidence is enough, what was
+    learned is taken back: to the last healthy state, at the next alarm to an older one, then to the source with a
+    smaller rate, then for good. Small batches are learned from at a part of the rate.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -101,6 +104,7 @@ class Guard(Savable):
             raise ConfigError(f"every must be at least 1. Got {every} instead.")
         self.adapter, self.every, self.on_event = adapter, every, on_event
         self.state, self.snapshots = GuardState(), list[Snapshot]()
+        self.means: health.Means | None = None
         self.events: list[Event] = []
         self.probe: probes.Probe | None = None
         self.bet = probes.Bet()
@@ -121,7 +125,8 @@ class Guard(Savable):
             return "frozen"
         if self.state.evidence > health.LIMIT:
             return "harmful"
-        return "watched" if self.state.evidence > health.WATCH else "healthy"
+        narrow = self.state.narrowing > health.NARROW
+        return "watched" if narrow or self.state.evidence > health.WATCH else "healthy"
 
     def forward(self, x: Tensor) -> Tensor:
         return self.step(x).logits
@@ -133,20 +138,20 @@ class Guard(Savable):
         if self.state.frozen:
             return self._answer(self.adapter.reference(x), Step(x, self._info({})))
         batch = self.adapter.batches
-        self._set_rate(batch)
-        on_trial = self.state.trial > 0 or self.state.evidence > 0
-        step = self.adapter.step(x, reference=on_trial or batch < FIRST or batch % self.every == 0)
+        self._set_rate(batch, len(x))
+        in_doubt = self._distrusts or self.state.evidence > 0
+        step = self.adapter.step(x, reference=in_doubt or batch < FIRST or batch % self.every == 0)
         self._bet(x, batch)
         if (reference := step.reference) is None:
             return replace(step, info={**step.info, **self._info({})})
         found = self._compare(step.logits, reference, batch)
-        trusted = self.verdict == "healthy" and self.state.trial == 0
+        distrusted = self._distrusts
         step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
-        elif trusted and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
+        elif not distrusted and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
-        return step if trusted else self._answer(reference, step)
+        return self._answer(reference, step) if distrusted else step
 
     @property
     def _last_snapshot(self) -> int:
@@ -171,7 +176,7 @@ class Guard(Savable):
     @property
     def _distrusts(self) -> bool:
         """Whether the prediction is that of the source's weights."""
-        return self.verdict in ("watched", "frozen") or self.state.trial > 0
+        return self.verdict != "healthy" or self.state.trial > 0
 
     @in_turn
     def export(self, x: Tensor | None = None) -> nn.Module:
@@ -225,13 +230,15 @@ class Guard(Savable):
         """Everything goes back to the start."""
         self.adapter.reset()
         self.state, self.snapshots, self.events = GuardState(), [], []
-        self.bet = probes.Bet()
+        self.means, self.bet = None, probes.Bet()
 
     def _compare(self, logits: Tensor, reference: Tensor, batch: int) -> dict[str, float]:
         """Take in what one batch says; gives the signs by name."""
         adapter = self.adapter
         with torch.no_grad():
+            self.means = (self.means or health.Means.uniform(logits.shape[1])).with_batch(logits, reference)
             found = {"excess": health.excess(logits, reference), **health.signs(logits, reference)}
+            found["narrowing"] = self.means.narrowing()
             if adapter.trained:
                 found["distance"] = health.distance(*adapter.trained_and_source())
             numbers = torch.stack([value.to(torch.float32) for value in found.values()]).tolist()
@@ -240,7 +247,8 @@ class Guard(Savable):
         confidence = 0.9 * self.state.confidence + 0.1 * signs["reference_confidence"]
         since = batch if evidence == 0 else self.state.since
         trial = max(0, self.state.trial - len(logits))
-        self.state = replace(self.state, evidence=evidence, since=since, trial=trial, confidence=confidence)
+        known = {"evidence": evidence, "narrowing": signs["narrowing"], "since": since}
+        self.state = replace(self.state, **known, trial=trial, confidence=confidence)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
@@ -289,6 +297,7 @@ class Guard(Savable):
         self.state = replace(
             self.state,
             evidence=0.0,
+            narrowing=0.0,
             rung=rung,
             alarm=batch,
             since=batch,
@@ -296,12 +305,13 @@ class Guard(Savable):
             trial=RETRIAL,
             calm_until=batch + CALM_BATCHES if rung == 2 else self.state.calm_until,
         )
+        self.means = None
         self._tell(Event(batch, "frozen" if last else "roll-back", f"{words}."))
 
-    def _set_rate(self, batch: int) -> None:
-        config = self.adapter.config
+    def _set_rate(self, batch: int, samples: int) -> None:
+        config, calm = self.adapter.config, CALM if batch < self.state.calm_until else 1.0
         if self.adapter.optimizer is not None and hasattr(config, "lr"):
-            optim.set_rate(self.adapter.optimizer, config.lr * (CALM if batch < self.state.calm_until else 1.0))
+            optim.set_rate(self.adapter.optimizer, config.lr * calm * min(1.0, samples / FULL))
 
     def _tell(self, event: Event) -> None:
         self.events = [*self.events[-99:], event]
@@ -310,8 +320,8 @@ class Guard(Savable):
             self.on_event(event)
 
     def _info(self, signs: Mapping[str, float]) -> dict[str, Tensor]:
-        """The verdict as a number, and the signs of harm, if this batch was compared."""
-        known = {"guard": float(VERDICTS.index(self.verdict)), **signs}
+        """The verdict as a number, whether the adapter answers, and the signs of harm, if this batch was compared."""
+        known = {"guard": float(VERDICTS.index(self.verdict)), "trusted": float(not self._distrusts), **signs}
         return {name: torch.tensor(value) for name, value in known.items()}
 
     def _problem(self, saved: Mapping[str, Any]) -> str:
@@ -328,6 +338,8 @@ class Guard(Savable):
                 problem = optim.problem_of_tensor(value, own[name]) if name in own else "is not in the adapter"
                 if problem:
                     return f"{name} in a snapshot {problem}"
+        if problem := health.problem_of_means(saved.get("means", ()), self.adapter.classes):
+            return problem
         return probes.problem(saved.get("probe"), saved.get("bet"), self.adapter.classes)
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -336,6 +348,7 @@ class Guard(Savable):
             "snapshots": [{"batch": one.batch, "learned": dict(one.learned)} for one in self.snapshots],
             "probe": None if self.probe is None else dict(vars(self.probe)),
             "bet": asdict(self.bet),
+            "means": None if self.means is None else dict(vars(self.means)),
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
@@ -343,6 +356,7 @@ class Guard(Savable):
         self.snapshots = [Snapshot(one["batch"], dict(one["learned"])) for one in state["snapshots"]]
         self.probe = None if state["probe"] is None else probes.Probe(**state["probe"])
         self.bet = probes.Bet(**state["bet"])
+        self.means = None if state["means"] is None else health.Means(**state["means"])
 
     @in_turn
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
@@ -350,9 +364,10 @@ class Guard(Savable):
         saved = state_dict.get("_extra_state")
         if not isinstance(saved, Mapping) or "snapshots" not in saved:
             raise StateError("This state was not saved by a guard. Load it into the adapter before the guard is made.")
+        inner = {name.removeprefix("adapter."): value for name, value in state_dict.items() if name != "_extra_state"}
+        self.adapter.check_origin(inner, strict)
         if problem := self._problem(saved):
             raise StateError(f"This state is damaged, and nothing was loaded: {problem}.")
-        inner = {name.removeprefix("adapter."): value for name, value in state_dict.items() if name != "_extra_state"}
         result = self.adapter.load_state_dict(inner, strict=strict, assign=assign)
         self.set_extra_state(saved)
         return result

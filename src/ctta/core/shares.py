@@ -20,7 +20,9 @@ statistics as they are unless the shift is larger than any class could explain. 
 corruption shows and a class hardly does, follow earlier than the last ones. Shift and spread are averages over the
 layer's channels, in units of the source's variance, and at most so large in each channel. The variance has a share of
 its own, by the same rule: there an image's own value is its mean square about the source's mean. It is interpolated on
-a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold.
+a logarithmic scale, because a variance that falls to a hundredth matters as one that rises hundredfold. A layer with a
+single value per image and channel, as after pooling, keeps the source's statistics: there is nothing in it but what the
+images are, and classes explain nearly all of that.
 
 Likeness and doubt are found by predicting the batch with the source model, first under the most cautious shares, those
 of likeness 1: on a clean stream they are the source's own predictions. What the layers show together is
@@ -104,6 +106,8 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief)
 
     Gradients flow through the batch's statistics, not through the shares.
     """
+    if x[0, 0].numel() == 1:
+        return mean, variance, mean.new_zeros(())
     image_variance, image_mean = torch.var_mean(x.reshape(*x.shape[:2], -1), 2, correction=0)
     batch_mean = image_mean.mean(0)
     batch_variance = (image_variance + (image_mean - batch_mean).square()).mean(0)

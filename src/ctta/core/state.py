@@ -76,11 +76,11 @@ class AdapterState(Savable, ABC):
         """Go on where the saved adapter was: weights, teacher, optimiser, thresholds, seed and counters."""
         if assign:
             raise StateError("assign=True would leave the optimiser with the old weights. Load without it.")
-        with _checking():
-            self._check_origin(state_dict, strict)
+        self.check_origin(state_dict, strict)
         return super().load_state_dict(state_dict, strict=strict)
 
-    def _check_origin(self, state_dict: Mapping[str, Any], strict: bool) -> None:
+    @_checking()
+    def check_origin(self, state_dict: Mapping[str, Any], strict: bool) -> None:
         """Refuse the state of another method or another model."""
         saved = state_dict.get("_extra_state") if isinstance(state_dict, Mapping) else None
         method = saved.get("method") if isinstance(saved, Mapping) else None

@@ -81,6 +81,7 @@ class AdaptationSummary:
     confidence: tuple[float, ...] = ()  # mean of each batch
     source_confidence: tuple[float, ...] = ()  # the unadapted model's
     guarded: bool = False
+    distrusted: int = 0  # samples that the guard answered with the unadapted weights
     events: tuple[Event, ...] = ()  # what the guard did and told
     first_error: str = ""
 
@@ -121,6 +122,11 @@ class AdaptationSummary:
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
         said = [f"Guard, batch {event.batch}: {event.words}" for event in self.events]
+        if self.distrusted:
+            said.append(
+                f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, under "
+                "adapted statistics if it has any. A new adapter is on trial for its first samples."
+            )
         return said if self.harm else [*said, "Guard: no sign of harm."]
 
     @property
@@ -257,6 +263,7 @@ class AdaptationPlan:
                     summary,
                     confidence=(*summary.confidence, float(evaluated.confidence.mean())),
                     source_confidence=(*summary.source_confidence, float(source.values.mean())),
+                    distrusted=summary.distrusted + self._distrusted(evaluated),
                     events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
                     seconds=time.perf_counter() - began,
                 )
@@ -272,6 +279,11 @@ class AdaptationPlan:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             folder.write_run(replace(head, stream={**head.stream, "images": summary.predicted}, notes=notes))
         yield summary
+
+    def _distrusted(self, evaluated: Evaluated) -> int:
+        """The samples of a batch that a guard did not leave to what was learned."""
+        trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
+        return 0 if trusted else len(evaluated.prediction)
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""
