@@ -73,8 +73,8 @@ bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 docs: $(VENV)/.docs
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
-	@echo "build/docs/index.html"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is at build/docs/index.html"
 
 wheel: $(VENV)/.installed
 	$(BIN)/python scripts/check_wheel.py
