@@ -49,6 +49,19 @@ PROJECT = {  # files of the repository that are pages, and links in them that le
     "security.md": "SECURITY.md",
 }
 DSS_MODULES = (dss, *(import_module(f"ctta.core.{one.name}") for one in iter_modules(core.__path__)))
+DOCSTRING = r"::: \1\n    options: {members: [], show_root_full_path: true}"
+ON_THE_SITE = {  # where links of docs/ lead on the site
+    r"\(\.\./src/ctta/methods/(\w+)\.py\)": r"(methods/\1.md)",
+    r"\(\.\./src/ctta/methods\)": "(methods/index.md)",
+    r"\(\.\./src/ctta/models\)": "(lists.md#models)",
+    r"\(\.\./src/ctta/data/datasets\)": "(lists.md#data-sets)",
+    r"\(\.\./experiments/protocols\)": "(lists.md#protocols)",
+    r"\(\.\./results/README\.md": "(results/index.md",
+    r"\(\.\./(results|experiments)/": r"(\1/",
+    r"\(\.\./SECURITY\.md": "(security.md",
+    r"\(\.\./CONTRIBUTING\.md": "(contributing.md",
+    r"\((notebooks/[\w-]+)\.ipynb\)": r"(\1.md)",
+}
 LINKS = {"SECURITY.md": "security.md", "docs/own-method.md": "own-method.md"}
 API = {  # the public names by subject; what is in none of them is an error
     "Adapt": ["Adapter", "Step", "Guard", "Event", "create", "load", "METHODS"],
@@ -217,8 +230,8 @@ def project_page(path: Path) -> str:
     return re.sub(r"\[([^\]]+)\]\((?![a-z]+:|#)([^)]+)\)", link, path.read_text())
 
 
-def with_code(text: str) -> str:
-    """A page in which each line `@code NAME` is the code of that function of DSS, with a link to where it is."""
+def site_page(text: str) -> str:
+    """A page of docs/, whose links are those of the repository, as a page of the site."""
 
     def code(found: re.Match[str]) -> str:
         for module in DSS_MODULES:
@@ -229,14 +242,18 @@ def with_code(text: str) -> str:
                 return f"```python\n{dedent(inspect.getsource(value))}\n```\n\n{where}"
         raise SystemExit(f"docs/paper.md: there is no {found[1]} in ctta.methods.dss or ctta.core.")
 
-    return re.sub(r"^@code (\S+)$", code, text, flags=re.MULTILINE)
+    text = re.sub(r"^Code: \[`(\S+)`\]\(\S+\)$", code, text, flags=re.MULTILINE)
+    text = re.sub(r"^Docstring: \[`(\S+)`\]\(\S+\)$", DOCSTRING, text, flags=re.MULTILINE)
+    for place, page in ON_THE_SITE.items():
+        text = re.sub(place, page, text)
+    return text
 
 
 # What mkdocs calls
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    return with_code(markdown) if page.file.src_uri == "paper.md" else markdown
+    return markdown if page.file.generated_by else site_page(markdown)
 
 
 def pages() -> dict[str, str]:

@@ -16,6 +16,7 @@ from ctta.experiments import experiment as experiments
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r'^```python(?: title="([^"\n]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 YAML = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if BLOCK.search(page.read_text())]
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 OPTIONAL = ("timm", "transformers")
@@ -69,6 +70,12 @@ def test_the_experiments_of_the_pages_are_valid(tmp_path, monkeypatch):
 
 
 SWEEP = ("grid", "average_over")
+
+
+def test_links_lead_somewhere_in_the_repository_too():
+    places = [(page.name, link) for page in DOCS.glob("*.md") for link in LINK.findall(page.read_text())]
+    assert len(places) > 50
+    assert [place for place in places if not (DOCS / place[1]).exists()] == []
 
 
 def test_every_command_is_on_the_page_of_commands():
