@@ -11,7 +11,7 @@ FAST := tests/base tests/core tests/data tests/methods tests/models tests/paper 
 export OMP_WAIT_POLICY := PASSIVE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: help demo serve test test-fast check bench clean
+.PHONY: help demo serve test test-fast check bench docs wheel clean
 help:
 	@echo "make demo       run five methods on the embedded data; needs the package only"
 	@echo "make serve      serve the embedded model at http://127.0.0.1:8000/, with a live page"
@@ -20,6 +20,8 @@ help:
 	@echo "                leaves out the other folders of tests/ and what is marked 'slow'"
 	@echo "make check      run ruff, mypy and import-linter, and compare two collections of the tests"
 	@echo "make bench      measure time and memory of every method, as ratios"
+	@echo "make docs       build the documentation into build/docs; fails if a link or a name leads nowhere"
+	@echo "make wheel      build the wheel and try it on each Python of 3.11 to 3.13 that is installed"
 	@echo "make clean      remove .venv and build files"
 
 $(VENV)/.installed: pyproject.toml
@@ -48,6 +50,11 @@ $(VENV)/.serve: $(VENV)/.installed
 serve: $(VENV)/.serve
 	@$(BIN)/ctta serve --method tent --set log=text
 
+$(VENV)/.docs: $(VENV)/.installed
+	@echo "Adding what the documentation needs (once) ..."
+	@$(BIN)/python -m pip install --quiet -e '.[docs]'
+	@touch $@
+
 demo: $(VENV)/.installed
 	@$(BIN)/ctta demo
 
@@ -72,6 +79,13 @@ check: $(VENV)/.tests
 
 bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "The site is at build/docs/index.html"
+
+wheel: $(VENV)/.installed
+	$(BIN)/python scripts/check_wheel.py
 
 clean:
 	rm -rf $(VENV) build dist

@@ -9,10 +9,12 @@ from typer.testing import CliRunner
 
 from ctta import METHODS
 from ctta.cli.app import app
+from ctta.cli.list import RECOMMENDED
 from ctta.data.corruptions import EXTRA, NAMES
 from ctta.data.datasets import DATASETS
 from ctta.data.protocols import KINDS
 from ctta.models import MODELS
+from ctta.paper import TITLES
 
 
 def listed(*words):
@@ -22,7 +24,7 @@ def listed(*words):
 @pytest.mark.parametrize(
     ("what", "noun", "table"),
     [
-        ("methods", "method", METHODS),
+        ("methods", "method", dict.fromkeys([*RECOMMENDED, *TITLES, *METHODS])),
         ("models", "model", MODELS),
         ("datasets", "data set", DATASETS),
         ("protocols", "protocol", KINDS),
@@ -34,6 +36,12 @@ def test_a_list_has_every_entry(what, noun, table):
     shown = CliRunner().invoke(app, ["list", what]).output.splitlines()
     assert shown[0].startswith(noun)
     assert {line.split()[0] for line in shown[1:] if not line.startswith(" ")} == set(table)
+
+
+def test_what_we_recommend_comes_first_then_the_rest_of_the_paper():
+    names = [row["method"] for row in listed("methods")]
+    assert names[:9] == ["dss", "tent", "bn_adapt", "shot", "rmt", "source", "test_aug", "adacontrast", "conjugate_pl"]
+    assert names[9] == "cotta"
 
 
 def test_what_methods_need():

@@ -22,6 +22,7 @@ EXAMPLES = "Examples:  ctta list methods    ctta list methods dss    ctta list p
 FIELD = ("field", "accepted", "default", "meaning")
 WIDE = 120  # columns of a terminal on which there is room for more than a sentence per method
 ABSENT = "–"
+RECOMMENDED = ("dss", "tent", "bn_adapt", "shot", "rmt")  # the documentation says for which case
 
 Row = dict[str, Any]
 
@@ -76,13 +77,14 @@ def _described(kind: Any) -> Row:
 
 
 def _methods(name: str | None) -> dict[str, Any]:
-    """The methods of ctta and of installed packages; also one of the user's own, if it is named."""
+    """What we recommend, the paper's methods, the others, those of installed packages; one's own if it is named."""
     from ctta.base.own_code import installed
     from ctta.methods import GROUP, METHODS, find
+    from ctta.paper import TITLES
 
     if name is not None and (is_own(name) or name in installed(GROUP)):
         return {name: find(name)}
-    found: dict[str, Any] = dict(METHODS)
+    found: dict[str, Any] = {name: METHODS[name] for name in [*RECOMMENDED, *TITLES, *METHODS]}
     for added in installed(GROUP):
         try:
             found.setdefault(added, find(added))
