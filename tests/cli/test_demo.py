@@ -11,20 +11,23 @@ import pytest
 from command_line import ctta
 
 
-def means(table):
+def means(table, last):
     rows = {row["label"]: row["mean"]["mean"] for row in table["rows"]}
-    assert set(rows) == {"Source", "BN Adapt", "TENT", "CoTTA", "DSS"}
+    assert set(rows) == {"Source", "BN Adapt", "TENT", "DSS", last}
     return rows.pop("Source"), rows
 
 
 @pytest.mark.slow
 def test_images(tmp_path):
-    """The whole of it at a tenth of its size."""
-    small = ("--set", "data.images=100", "--set", "method.views=1")
+    """Four domains at two fifths of their size: what is recommended is better than what is published."""
+    domains = "data.domains=[snow, contrast, defocus_blur, jpeg_compression]"
+    small = ("--set", domains, "--set", "data.images=200", "--set", "method.views=1")
     code, out, err = ctta("demo", "--out", tmp_path / "demo", "--json", *small)
     assert code == 0, err
-    source, adapted = means(json.loads(out))
-    assert max(adapted.values()) < 0.75 * source
+    source, adapted = means(json.loads(out), "DSS guarded")
+    recommended = adapted.pop("DSS guarded")
+    assert recommended + 3 < min(adapted.values())
+    assert max(adapted.values()) < source
 
 
 def test_clouds(tmp_path):
@@ -35,7 +38,7 @@ def test_clouds(tmp_path):
     assert code == 0, err
     table = json.loads(out)
     assert table["samples"] == "point clouds"
-    source, adapted = means(table)
+    source, adapted = means(table, "CoTTA")
     assert max(adapted.values()) < source
     assert Path(table["report"]).read_text().count("data:image/png;base64") >= 6
     with np.load(tmp_path / "demo" / "dss-s0.samples.npz") as samples:

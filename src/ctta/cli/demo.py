@@ -24,7 +24,7 @@ def command(
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare five methods on fifteen corruptions of the embedded data: tables and a page in two minutes."""
+    """Compare what we recommend with four others on fifteen corruptions: tables and a page in two minutes."""
     name = "demo_clouds" if clouds else "demo"
     out = out or Path("runs") / name
     if fresh and (out / "run.json").exists():

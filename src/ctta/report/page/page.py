@@ -123,20 +123,20 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
 def headline(table: ErrorTable) -> tuple[str, str]:
     """The result in one sentence, and a remark on it. Methods that are not complete or not valid are not mentioned."""
     means = {row.label: row.mean.mean for row in table.rows if row.mean and not row.problems}
-    source, dss = table.row_of("source"), table.row_of("dss")
+    source = table.row_of("source")
     if not means:
         unlabelled = "This stream has no labels: only what needs none is shown."
         return "No method is complete yet." if table.labelled else unlabelled, ""
     lowest = min(means, key=lambda label: means[label])
-    if source is None or dss is None or not {source.label, dss.label} <= means.keys():
-        among = f"The lowest mean error of {len(means)} complete methods." if len(means) > 1 else ""
-        return f"{lowest} misclassifies {_percent(means[lowest])} of {table.samples}.", among
-    before, after = means[source.label], means[dss.label]
+    among = f"The lowest mean error of {len(means)} complete methods" if len(means) > 1 else ""
+    if source is None or source.label not in means:
+        return f"{lowest} misclassifies {_percent(means[lowest])} of {table.samples}.", among and f"{among}."
+    before, after = means[source.label], means[lowest]
+    said = f"{source.label} misclassifies {_percent(before)} of {table.samples}"
+    if after == before:
+        return f"{said}.", f"{among}: on this stream, adapting did not help." if among else ""
     fewer = f"That is {100 * (1 - after / before):.0f}\u202f% fewer mistakes, learned without any label."
-    more = fewer if after < before else "On this stream, adapting did not help."
-    if lowest != dss.label:
-        more += f" The lowest error in this run is {lowest}’s, {_percent(means[lowest])}."
-    return f"{source.label} misclassifies {_percent(before)} of {table.samples}; {dss.label} {_percent(after)}.", more
+    return f"{said}; {lowest} {_percent(after)}.", f"{fewer} {among}."
 
 
 def _percent(value: float) -> str:
