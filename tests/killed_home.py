@@ -9,9 +9,11 @@ import json
 import sys
 import threading
 
+import ray
 from ray.cluster_utils import Cluster
 
 import ctta
+from ctta.serving import ray_house
 from ctta.serving.ray_house import Deployed, RayHouse
 from ctta.serving.security import Tokens
 from ctta.serving.settings import ServeSettings
@@ -21,8 +23,11 @@ STREAMS, BATCHES, KILLED = 6, 12, 5
 
 
 def main(folder: str, port: str) -> None:
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 3, "include_dashboard": False})
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 4, "include_dashboard": False})
+    ray.init(address=cluster.address, namespace=ray_house.NAMESPACE, log_to_driver=False)
+    ray_house.cluster.connect = lambda *_, **__: ray  # now, so that this process is not on the node that dies
     doomed = cluster.add_node(num_cpus=1)
+    cluster.wait_for_nodes()
     settings = ServeSettings.make(
         {**SMALL, "state": folder, "port": int(port), "save_updates": 1, "deadline": 120.0, "max_delay": 0.0}
     )
@@ -60,6 +65,7 @@ def main(folder: str, port: str) -> None:
     deployed.close()
     said = {"lost": lost, "moved": moved, "homes": homes, "listed": listed, "answers": answers}
     print(json.dumps(said), flush=True)
+    ray.shutdown()
     cluster.shutdown()
 
 

@@ -19,7 +19,7 @@ X = make_batch("image_bn", 4, 0)
         ("dss", {"temperature": 0.0}, ["'temperature'", "more than 0", "Got 0.0"]),
         ("dss", {"delta": "median"}, ["'sum' or 'mean' or 'running'", "'median'"]),
         ("dss", {"views": True}, ["'views'", "a whole number"]),
-        ("dss", {"threshold": "fixed"}, ["a number or 'dynamic'"]),
+        ("dss", {"threshold": "median"}, ["a number", "'dynamic'", "'median'"]),
         ("tent", {"lr": "fast", "optimizer": "lion", "rate": 1}, ["'lr'", "'optimizer'", "no field 'rate'"]),
         ("dss", {"preset": "cifar"}, ["no preset 'cifar'", "'cifar10'"]),
     ],

@@ -7,12 +7,14 @@ import torch
 
 import ctta
 from ctta.core.guard import GuardState, Snapshot
+from ctta.core.settings import SampleShape
 from ctta.methods import METHODS
 from ctta.models.load import embedded_model
 from ctta.serving.stream import bytes_of
 from tiny import network
 
 FREE = [name for name, kind in METHODS.items() if kind.traits.source == "none"]
+SHAPED = [name for name in FREE if issubclass(METHODS[name].config_type, SampleShape)]
 
 
 def batches(seed: int, count: int = 4) -> torch.Tensor:
@@ -34,7 +36,13 @@ def assert_apart(make_one) -> None:
             states[seed] = shared.stream_state()
 
 
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", SHAPED)
+def test_what_has_the_shape_of_samples_is_not_shared(name):
+    with pytest.raises(ctta.StateError, match="cannot share it"):
+        make(name).stream_state()
+
+
+@pytest.mark.parametrize("name", [name for name in FREE if name not in SHAPED])
 def test_streams_in_one_adapter_do_not_know_each_other(name):
     assert_apart(lambda: make(name))
 

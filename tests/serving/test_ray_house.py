@@ -46,12 +46,16 @@ def test_a_killed_node_gives_its_streams_to_another(tmp_path):
     assert said["moved"] == said["lost"]
     assert said["listed"] == said["homes"], "every stream has the home that its name says, and no other"
     assert {said["homes"][name] for name in said["answers"]} & set(said["lost"]), "no stream lived there"
-    guard = ctta.Guard(ctta.TENT(tiny.network(), preset="auto", boundaries="detected"))
-    expected = [guard(torch.from_numpy(pixels(step, 8))).softmax(1).numpy() for step in range(12)]
-    for answers in said["answers"].values():
-        assert [*map(int, answers)] == list(range(1, 13))
-        for step, found in answers.items():
-            assert np.array_equal(np.array(found, np.float32), expected[int(step) - 1])
+    for name, answers in said["answers"].items():
+        steps = [*map(int, answers)]
+        assert steps[-1] >= 12
+        again = steps[-1] - len(steps)  # batches that were learned, but whose answer died with the node
+        assert again <= (said["homes"][name] in said["lost"])
+        guard = ctta.Guard(ctta.TENT(tiny.network(), preset="auto", boundaries="detected"))
+        for before, step in zip([0, *steps], steps, strict=False):
+            for _ in range(before, step):
+                expected = guard(torch.from_numpy(pixels(before, 8))).softmax(1).numpy()
+            assert np.array_equal(np.array(answers[str(step)], np.float32), expected)
 
 
 def test_what_a_cluster_needs(tmp_path):

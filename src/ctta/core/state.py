@@ -18,6 +18,7 @@ from ctta.base.text import failure, quoted
 from ctta.core import optim
 from ctta.core.drift import Detector
 from ctta.core.saving import Savable
+from ctta.core.settings import SampleShape
 from ctta.core.statistics import STREAM_BUFFERS
 from ctta.core.turns import Turns, in_turn
 from ctta.core.undo import Before
@@ -184,6 +185,10 @@ class AdapterState(Savable, ABC):
 
         An adapter that was made alike goes on from it, see `set_stream_state`, so that streams can share one.
         """
+        if isinstance(self.config, SampleShape):
+            raise StateError(
+                f"{self.name} keeps what has the shape of samples, so streams cannot share it. Choose another."
+            )
         changed = ((name, tensor) for name, tensor in self._along_streams() if not self._before.untouched(tensor))
         return {
             "batches": self.batches,

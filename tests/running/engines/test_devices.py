@@ -83,7 +83,7 @@ def test_ray_is_asked_for_a_gpu_per_worker(monkeypatch, device, gpus):
         asked.update(options)
         raise InterruptedError
 
-    monkeypatch.setattr(ray_engine, "_connect", lambda address: SimpleNamespace(remote=remote))
+    monkeypatch.setattr(ray_engine, "connect", lambda address: SimpleNamespace(remote=remote))
     with pytest.raises(InterruptedError):
         list(RayCluster(threads=2).run(jobs(device)))
     assert (asked["num_gpus"], asked["num_cpus"]) == (gpus, 2)
@@ -91,7 +91,7 @@ def test_ray_is_asked_for_a_gpu_per_worker(monkeypatch, device, gpus):
 
 @pytest.mark.usefixtures("three_gpus")
 def test_ray_is_not_told_which_gpu(monkeypatch):
-    monkeypatch.setattr(ray_engine, "_connect", lambda address: None)
+    monkeypatch.setattr(ray_engine, "connect", lambda address: None)
     with pytest.raises(ConfigError, match=r"Ray hands out the GPUs, and 'cuda:1' names one\. Give --device cuda"):
         list(RayCluster().run(jobs("cuda:1")))
 

@@ -43,7 +43,7 @@ class CropViews:
         count, (height, width) = len(x), x.shape[2:]
         rows, columns = (
             (side + torch.floor(random.uniform(0, 2 * int(PADDING * length) + 1, count)).long() - int(PADDING * length))
-            for side, length in ((torch.arange(height)[:, None], height), (torch.arange(width)[:, None], width))
+            for side, length in ((torch.arange(length, device="cpu")[:, None], length) for length in (height, width))
         )
         rows, columns = rows.T.to(x.device, non_blocking=True), columns.T.to(x.device, non_blocking=True)  # (N, side)
         inside = ((rows >= 0) & (rows < height))[:, :, None] & ((columns >= 0) & (columns < width))[:, None, :]
