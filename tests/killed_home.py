@@ -8,11 +8,15 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
+from collections.abc import Callable
+from typing import Any
 
 import ray
 from ray.cluster_utils import Cluster
 
 import ctta
+from ctta.client import ServiceError
 from ctta.serving import ray_house
 from ctta.serving.ray_house import Deployed, RayHouse
 from ctta.serving.security import Tokens
@@ -20,6 +24,16 @@ from ctta.serving.settings import ServeSettings
 from small_service import SMALL, pixels
 
 STREAMS, BATCHES, KILLED = 6, 12, 5
+
+
+def patiently(ask: Callable[[], Any]) -> Any:
+    """Ask again if the service says that it cannot answer now, as while a node dies."""
+    for _ in range(20):
+        try:
+            return ask()
+        except ServiceError:
+            time.sleep(3)
+    return ask()
 
 
 def main(folder: str, port: str) -> None:
@@ -45,8 +59,8 @@ def main(folder: str, port: str) -> None:
             while step < BATCHES:
                 if step == KILLED and not killed.is_set():
                     reached.wait(180)  # so that every stream has something to lose, and the kill is under load
-                step = client.predict(pixels(0, 8)).step
-                got = client(pixels(step, 8))
+                step = patiently(lambda: client.predict(pixels(0, 8))).step
+                got = patiently(lambda step=step: client(pixels(step, 8)))
                 answers[name][got.step] = got.probabilities.tolist()
                 step = got.step
 
