@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ctta.testing.networks import CLASSES, make_batch, make_network
 
@@ -88,3 +88,24 @@ class PlainETA:
             loss.backward()
             self.optimizer.step()
         return logits.detach()
+
+
+def roid_batch(model: nn.Module, x: Tensor, mean: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """ROID's loss, corrected logits, which samples are kept, and the mean probability after a batch."""
+    z = model(x)
+    p, (samples, classes) = z.softmax(1), z.shape
+    with torch.no_grad():
+        unlike = torch.stack([1 - (row @ mean) / (row.norm() * mean.norm()) for row in p])
+        unlike = (unlike - unlike.min()) / (unlike.max() - unlike.min())
+        certain = (p * p.log()).sum(1)
+        certain = (certain - certain.min()) / (certain.max() - certain.min())
+        keep = unlike >= unlike.mean()
+        weight = torch.exp(3 * unlike * certain)[keep]
+        prior = p.mean(0)
+        smooth = max(1 / samples, 1 / classes) / prior.max()
+        corrected = z * (prior + smooth) / (1 + classes * smooth)
+    clipped = p[keep].clamp(max=0.99)
+    ratio = -(clipped * torch.log(clipped / (1 - clipped) + 1e-5)).sum(1)
+    view = model(x[keep])  # normalised with the statistics of those that are kept
+    agree = 0.5 * cross_entropies(z[keep], view) + 0.5 * cross_entropies(view, z[keep])
+    return ((ratio + agree) * weight).sum() / samples, corrected, keep, 0.9 * mean + 0.1 * prior

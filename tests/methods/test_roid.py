@@ -12,7 +12,7 @@ from torch import nn
 from ctta import ROID
 from ctta.methods.roid import diversity, likelihood_ratio, sample_weight, scaled, smoothed_prior
 from ctta.testing.networks import make_batch, make_network
-from plain import cross_entropies, identity_views, norm_weights, with_batch_statistics
+from plain import identity_views, norm_weights, roid_batch, with_batch_statistics
 
 
 def test_diversity_is_one_minus_the_cosine():
@@ -75,30 +75,13 @@ def test_against_plain_torch(preset):
     adapter = ROID(network, preset=preset, views=identity_views)
     mean = torch.full((5,), 0.2)
     for x in [make_batch("image_bn", 12, seed) for seed in range(10)]:
-        z = student(x)
-        p = z.softmax(1)
-        with torch.no_grad():
-            unlike = torch.stack([1 - (row @ mean) / (row.norm() * mean.norm()) for row in p])
-            unlike = (unlike - unlike.min()) / (unlike.max() - unlike.min())
-            certain = (p * p.log()).sum(1)
-            certain = (certain - certain.min()) / (certain.max() - certain.min())
-            keep = unlike >= unlike.mean()
-            weight = torch.exp(3 * unlike * certain)[keep]
-            mean = 0.9 * mean + 0.1 * p.mean(0)
-        clipped = p[keep].clamp(max=0.99)
-        ratio = -(clipped * torch.log(clipped / (1 - clipped) + 1e-5)).sum(1)
-        view = student(x[keep])  # normalised with the statistics of those that are kept
-        agree = 0.5 * cross_entropies(z[keep], view) + 0.5 * cross_entropies(view, z[keep])
-        loss = ((ratio + agree) * weight).sum() / 12
+        loss, expected, keep, mean = roid_batch(student, x, mean)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         with torch.no_grad():
             for new, old in zip(learned, norm_weights(source), strict=True):
                 new.copy_(0.99 * new + 0.01 * old)
-            prior = p.mean(0)
-            smooth = max(1 / 12, 1 / 5) / prior.max()
-            expected = z * (prior + smooth) / (1 + 5 * smooth)
         step = adapter.step(x)
         torch.testing.assert_close(step.logits, expected, atol=1e-5, rtol=1e-4)
         torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-5, rtol=1e-4)

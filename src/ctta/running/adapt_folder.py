@@ -31,7 +31,7 @@ from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.device import AUTO, deterministic
 from ctta.core.execution import Execution
-from ctta.core.guard import Adapting, Event, Guard
+from ctta.core.guard import TRIAL, Adapting, Event, Guard
 from ctta.core.saving import SavedAdapter
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
 from ctta.records.run_folder import Cell, GuardEvent, Run, RunFolder
@@ -118,8 +118,8 @@ class AdaptationSummary:
     def trial(self) -> list[str]:
         """How many predictions are not those of what was learned, if any."""
         words = (
-            f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, under "
-            "adapted statistics if it has any. A new adapter is on trial for its first samples."
+            f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, with the "
+            f"method's statistics. A new adapter is on trial for its first {TRIAL} samples."
         )
         return [words] if self.distrusted else []
 

@@ -79,19 +79,20 @@ class Seat:
         step = adapter.step(x) if adapts else Step(adapter.predict(x))
         asked = adapter.source(x).softmax(1).cpu() if source else None
         synchronize(device)
-        seconds, info = time.perf_counter() - began, {name: float(value) for name, value in step.info.items()}
-        stream.step, stream.guard = adapter.batches, self.guard_word(stream)
+        seconds = time.perf_counter() - began
         probabilities = step.logits.softmax(1)
+        info = _read(step, probabilities)
+        stream.step, stream.guard = adapter.batches, self.guard_word(stream)
         skipped = _reason(info) if adapter.batches > before else ("frozen" if adapt else NOT_ASKED)
         point: Point = {
             "step": stream.step,
             "samples": len(x),
-            "confidence": float(probabilities.amax(1).mean()),
+            "confidence": info["confidence"],
             "source_confidence": info.get("reference_confidence"),
             "threshold": info.get("threshold"),
-            "selected": _mean(step.samples.get("selected")),
+            "selected": info.get("selected"),
             "disagreement": info.get("disagreement"),
-            "entropy": float(entropy(step.logits).mean()),
+            "entropy": info["entropy"],
             "boundary": info.get("boundary", 0.0),
             "guard": self.guard_value(stream),
             "seconds": round(seconds, 6),
@@ -146,5 +147,10 @@ def _reason(info: dict[str, float]) -> str:
     return "not finite" if info.get("skipped") else "nothing to learn" if info.get("idle") else ""
 
 
-def _mean(values: Tensor | None) -> float | None:
-    return None if values is None else float(values.to(torch.float32).mean())
+def _read(step: Step, probabilities: Tensor) -> dict[str, float]:
+    """All numbers of a step, in one read: a device that is asked often waits each time."""
+    found = {**step.info, "confidence": probabilities.amax(1).mean(), "entropy": entropy(step.logits).mean()}
+    if "selected" in step.samples:
+        found["selected"] = step.samples["selected"].to(probabilities.dtype).mean()
+    numbers = torch.stack([value.detach().to(probabilities.device, torch.float32) for value in found.values()])
+    return dict(zip(found, numbers.tolist(), strict=True))
