@@ -12,11 +12,12 @@ Chen et al., "Contrastive Test-Time Adaptation", CVPR 2022.
 The student trains as models are trained: each pass normalises with its own statistics, and the running ones follow.
 
 Departures: of point clouds, weak and strong views are the same kind. Crops are left out, as the released code has them
-for images of the model's own size. The memory is a ring of fixed size that begins empty; the code's grows up to it. Our
-ring overwrites the oldest samples, the released one the newest batch. The queue is masked by the labels of its entries;
-the code has already overwritten some by this batch's. Views are not rounded to 8 bits. Dropout stays off; all
-parameters learn, not only those named weight or bias. The paper refines labels from the start with a memory of the
-whole target set; online, neighbours count once 1024 samples are in.
+for images of the model's own size. The memory is a ring of fixed size that begins empty; the code's grows up to it.
+Once it is full, ours overwrites the oldest samples; the released one begins with the newest batch, and comes to the
+oldest after it. The queue is masked by the labels of its entries; the code has already overwritten some by this
+batch's. Views are not rounded to 8 bits. Dropout stays off; all parameters learn, not only those named weight or bias.
+The paper refines labels from the start with a memory of the whole target set; online, neighbours count once 1024
+samples are in.
 """
 
 from __future__ import annotations

@@ -5,8 +5,9 @@ Schneider et al., "Improving robustness against common corruptions by covariate 
 
     statistics = (1 - alpha) source + alpha batch
 
-Departures: with alpha < 1, the variance of the batch is the biased one; public code has the unbiased one. Schneider et
-al. write alpha as N / (N + prior).
+Departures: the variance of the batch is the biased one for every alpha, so that alpha = 1 is a layer in training mode;
+public code mixes in the unbiased one, larger by n / (n - 1) for n values per channel. Schneider et al. write alpha as
+N / (N + prior).
 """
 
 from __future__ import annotations

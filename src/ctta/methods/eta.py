@@ -11,7 +11,7 @@ Niu et al., "Efficient Test-Time Model Adaptation without Forgetting", ICML 2022
 
 Departures: C is the model's own. As in the released code, Eq. 6 divides by the number of samples kept, not by the batch
 size, and nothing is redundant until there is an average. The released code knows BatchNorm2d only; all norm layers
-learn here.
+learn here. It runs with dropout on, ours without.
 """
 
 from __future__ import annotations

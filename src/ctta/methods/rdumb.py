@@ -5,8 +5,8 @@ Press et al., "RDumb: A simple approach that questions our progress in continual
     reset     before batches T, 2T, 3T ... of the stream, counted from 0: weights, optimiser and average prediction
     the rest  ETA's
 
-Departures: those of ETA. The released code is for ImageNet only and has E0 = 0.4 ln 1000, which ETA's 0.4 ln C is
-there.
+Departures: those of ETA. The released code is for ImageNet only. Its first version had E0 = ln(1000) / 2 - 1; since
+August 2023 it has 0.4 ln 1000, which is ETA's 0.4 ln C.
 """
 
 from __future__ import annotations
