@@ -25,3 +25,25 @@ def test_a_folder_without_a_run_is_an_error(tmp_path):
     code, _, err = ctta("report", tmp_path)
     assert code == 2
     assert "not a run folder" in err
+
+
+def test_a_kept_table_is_checked(tmp_path, spec):
+    folder, table = tmp_path / "run", tmp_path / "tables" / "mine.csv"
+    code, _, err = ctta("run", spec(), "--out", folder)
+    assert code == 0, err
+    assert ctta("report", folder, "--keep", table)[0] == 0
+    about = json.loads(table.with_suffix(".json").read_text())
+    assert set(about["stream"]["files"]) == {"data", "weights"}
+    code, out, err = ctta("report", "--check", table.with_suffix(".json"))
+    assert (code, err) == (0, "")
+    assert "agrees with its records" in out
+    table.write_text(table.read_text().replace("Source", "Sauce"))
+    code, out, err = ctta("report", "--check", table.with_suffix(".json"))
+    assert (code, out) == (2, "")
+    assert "does not agree" in err
+
+
+def test_nothing_to_report_is_an_error():
+    code, _, err = ctta("report")
+    assert code == 2
+    assert "nothing to report" in err

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import torch
 
 from ctta.core.device import KINDS, Kind
 from ctta.core.execution import Execution
-from ctta.running.environment import environment
+from ctta.running.environment import commit, environment
 
 
 def test_the_threads_are_those_of_whoever_computes():
@@ -26,3 +27,27 @@ def test_the_stamp_names_device_driver_and_precision(monkeypatch):
     found = environment(Execution(device="cuda:1", precision="bfloat16"))
     assert (found["device"], found["accelerator"]) == ("cuda:1", "Product 1")
     assert (found["driver"], found["precision"]) == ("550.54, CUDA 12.4", "bfloat16")
+
+
+def test_the_commit_is_that_of_the_file(tmp_path, monkeypatch):
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+
+    def git(*arguments):
+        who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+        done = subprocess.run(["git", *who, *arguments], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    file = tmp_path / "code.py"
+    file.write_text("a")
+    assert commit(file) == ""
+    git("init", "-q")
+    assert commit(file) == "", "it is in a repository that does not have it, as an installed package can be"
+    git("add", "code.py")
+    git("commit", "-q", "-m", "first")
+    git("tag", "-a", "v1", "-m", "v1")
+    assert commit(file) == git("rev-parse", "HEAD")
+    file.write_text("b")
+    assert commit(file) == git("rev-parse", "HEAD") + "-dirty"
+    monkeypatch.setenv("PATH", "")
+    assert commit(file) == "", "without git"

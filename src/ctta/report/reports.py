@@ -50,6 +50,15 @@ class RunReport:
         table = errors.build(results)
         return cls(results, table, summary.build(results, table), paper.build((results, table)))
 
+    @property
+    def folder(self) -> RunFolder:
+        return self.results.folder
+
+    @property
+    def csv(self) -> str:
+        """The table as a file of commas."""
+        return render.to_csv(errors.data(self.errors))
+
     def page(self) -> str:
         """One self-contained HTML page."""
         return page.make(self.results, self.errors, self.metrics, self.comparison, self._files())
@@ -72,13 +81,13 @@ class RunReport:
 
     def write(self) -> Path:
         """Write all files into the run folder; returns the page."""
-        return _write(self.results.folder.path, self._files() | {"report.html": self.page()})
+        return _write(self.folder.path, self._files() | {"report.html": self.page()})
 
     def _files(self) -> dict[str, str]:
         """The texts of all files but the page."""
         markdown = [render.to_markdown(errors.table(self.errors))]
         texts = {
-            "table.csv": render.to_csv(errors.data(self.errors)),
+            "table.csv": self.csv,
             "table.tex": render.to_latex(errors.table(self.errors, costs=False)),
             "metrics.csv": render.to_csv(summary.data(self.metrics)),
             "metrics.tex": render.to_latex(summary.table(self.metrics)),
@@ -108,6 +117,11 @@ class SweepReport:
         averaged = bool(points) and set(head.axes) == set(head.over)
         pairs = [(point.results, point.errors) for point in points.values()]
         return cls(folder, points, made, paper.build(*pairs) if averaged else None)
+
+    @property
+    def csv(self) -> str:
+        """The table of all points as a file of commas."""
+        return render.to_csv(sweep.data(self.errors))
 
     def to_rich(self, width: int) -> list[RenderableType]:
         """For the terminal: averages if there are any, else all points."""

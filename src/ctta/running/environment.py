@@ -1,9 +1,11 @@
-"""What numbers were made with: versions, processor, threads, device, precision."""
+"""What numbers were made with: versions, commit, processor, threads, device, precision."""
 
 from __future__ import annotations
 
 import platform
+import subprocess
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +24,7 @@ def environment(execution: Execution | None = None, threads: int | None = None) 
     own = {} if device.type == "cpu" else {"accelerator": kind.named(device), "driver": kind.driver()}
     return {
         "ctta": ctta.__version__,
+        **({"commit": found} if (found := commit(Path(__file__))) else {}),
         "torch": torch.__version__,
         "numpy": np.__version__,
         "python": platform.python_version(),
@@ -33,3 +36,17 @@ def environment(execution: Execution | None = None, threads: int | None = None) 
         "precision": execution.precision,
         "date": datetime.now(UTC).date().isoformat(),
     }
+
+
+def commit(file: Path) -> str:
+    """The commit that a source file is at, with "-dirty" if its repository has changes; empty if it is in none."""
+    tracked = _git(file.parent, "ls-files", "--error-unmatch", file.name)
+    return _git(file.parent, "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*") if tracked else ""
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    try:
+        said = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return said.stdout.strip()

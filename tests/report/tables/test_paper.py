@@ -202,7 +202,42 @@ def test_one_seed_is_said(tmp_path: Path) -> None:
     folder.write_run(replace(head, cells=tuple(cell for cell in head.cells if cell.seed == 0)))
     made = compare(folder)
     assert made is not None
-    assert "One seed: small differences may be due to chance." in made.remarks
+    assert "One seed: the verdicts allow for other samples, not for other seeds." in made.remarks
+
+
+@pytest.mark.parametrize(
+    ("dss", "verdict"),
+    [
+        # 20 samples per batch, two batches of each of 15 domains, so two groups of 300: CoTTA 4 of 20 in all of them.
+        ((3, 3), "order kept"),  # 15 less in each group: no variation at all
+        ((5, 5), "reversed with CoTTA"),
+        ((2, 5), "open with CoTTA"),  # 10.0 and -5.0 points less, on average 2.5: 12.7 standard errors of 7.5 reach 0
+        ((5, 4), "open with CoTTA"),  # 5.0 and 0 points more
+    ],
+)
+def test_one_seed_is_judged_by_its_batches(tmp_path: Path, dss: tuple[int, int], verdict: str) -> None:
+    folder, counts = RunFolder(tmp_path), {"CoTTA": (4, 4), "DSS": dss}
+    cells = [Cell(f"{label}-s0", label.lower(), label, 0, "cifar10", {}) for label in counts]
+    about = {"dataset": "CIFAR-10-C", "images": 40, "batch": 20, "boundaries": "known"}
+    about["domains"] = [[name, 5] for name in PAPER]
+    experiment = {"model": {"name": "wrn28_10"}, "methods": [], "paper": "table1"}
+    folder.write_run(Run("tiny", "abc", experiment, about, tuple(cells), {}))
+    for cell in cells:
+        batches = [(place, name, wrong) for place, name in enumerate(PAPER) for wrong in counts[cell.label]]
+        lines = [
+            Record(cell.method, 0, step, name, 5, 20, wrong, 0.1, {}, position=place).line
+            for step, (place, name, wrong) in enumerate(batches)
+        ]
+        folder.records_path(cell.cell).write_bytes(b"".join(lines))
+        folder.write_done(cell.cell, Done(len(lines), 20 * len(lines), 0, 1.0, 1.0))
+    made = compare(folder)
+    assert made is not None
+    said = [line.verdict.partition("; ")[2] for line in made.lines]
+    assert said == [verdict.replace("CoTTA", "DSS"), verdict]
+    # Each domain has two batches, so that it is judged in the same way; in the paper some have the other order.
+    judged = [pairs for pairs in made.domain_pairs if pairs.judged]
+    assert judged
+    assert all((pairs.open == pairs.judged) == ("open" in verdict) for pairs in judged)
 
 
 def test_a_run_without_a_table_is_not_compared(tmp_path: Path) -> None:

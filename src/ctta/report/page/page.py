@@ -69,6 +69,7 @@ def make(
         "verdicts": _verdicts(scene),
         "comparison": comparison,
         "compared": paper.tables(comparison) if comparison else [],
+        "meaning": paper.VERDICTS,
         "metrics": summary.table(metrics) if errors.labelled else None,
         "heat": _heat(errors),
         "costs": costs,

@@ -4,14 +4,15 @@ Values are compared if data, model, domains and their order are the paper's; oth
 compared, and no difference is shown. Other departures are listed: size, batch, boundaries, settings. A spread is one
 standard deviation: ours over seeds, the paper's over orders if it gives one.
 
-A pair of rows is *kept* if ours are in the paper's order, *reversed* if they are not, and *open* if other seeds might
-well reverse it: if the 95 % interval of the difference includes 0. Pairs that the paper prints as equal are not judged.
+Pairs of rows are judged as `VERDICTS` says, with the intervals of `ctta.report.metrics`. Pairs that the paper prints as
+equal are not judged; those of ours that differ by no more than rounding are open. With a single batch per domain there
+is no interval over batches.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from typing import Any
@@ -19,13 +20,18 @@ from typing import Any
 from ctta import paper
 from ctta.base.errors import StateError, nearest
 from ctta.paper import ROUNDING, PaperTable
-from ctta.records.run_folder import Run
-from ctta.report.metrics import Value, chance, over_seeds, total_error
+from ctta.records.run_folder import Record, Run
+from ctta.report.metrics import Value, chance, interval_over_batches, over_seeds, total_error
 from ctta.report.results import Results
 from ctta.report.tables.errors import ErrorTable, StreamPart
 from ctta.report.tables.render import ABSENT, Table, TableColumn, cells, data_table, formatted, printed, signed
 
 KEPT, OPEN, REVERSED = "kept", "open", "reversed"
+VERDICTS = (
+    "Kept: the two methods are in the paper's order. Reversed: they are not. Open: other samples or seeds might "
+    "reverse them, because a 95 % interval of their paired difference includes 0: the one over batches, or with "
+    "several seeds the one over seeds."
+)
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ class MethodResult:
     errors: Mapping[str, Value] = field(default_factory=dict)  # by domain
     remark: str = ""  # why its mean does not count: it is not complete, or not valid
     departures: tuple[str, ...] = ()  # settings that are not the paper's
+    runs: Mapping[tuple[int, int], Sequence[Record]] = field(default_factory=dict)  # complete, by order and seed
 
 
 Ours = Mapping[str, MethodResult]  # by the title of the paper's row
@@ -119,7 +126,7 @@ def build(*runs: tuple[Results, ErrorTable]) -> PaperComparison | None:
         raise StateError(f"{where} names the paper's table {name!r}, and there is none. {nearest(name, paper.TABLES)}")
     published = paper.table(name)
     unlike = other_setup(published, errors, run.experiment.get("model") or {}, run.stream["domains"])
-    every = [_ours(published, *one) for one in runs]
+    every = [_ours(published, *one, number) for number, one in enumerate(runs)]
     ours = {title: pooled([found[title] for found in every if title in found]) for title in every[0]}
     remarks = list(_remarks(published, run, errors, unlike, ours, len(runs)))
     reduced = not unlike and errors.images is not None and errors.images < published.setup.images
@@ -138,7 +145,8 @@ def pooled(found: Sequence[MethodResult]) -> MethodResult:
         if (value := over_seeds(one.errors[name].mean for one in found if name in one.errors))
     }
     remark = next((one.remark for one in found if one.remark), "")
-    return MethodResult(found[0].label, over_seeds(means), errors, remark, found[0].departures)
+    runs = {key: records for one in found for key, records in one.runs.items()}
+    return MethodResult(found[0].label, over_seeds(means), errors, remark, found[0].departures, runs)
 
 
 def compare(
@@ -155,13 +163,15 @@ def compare(
     counted = {row.title: row for row in rows if ours[row.title].mean is not None and not ours[row.title].remark}
     means = {title: value for title in counted if (value := ours[title].mean) is not None}
     papers = {title: row.mean for title, row in counted.items()}
-    judged = order(papers, means)
+    judged = order(papers, means, _level(ours, lambda record: record.domain not in published.setup.unlike))
     ranks = (ranking(papers), ranking({title: value.mean for title, value in means.items()}))
     domains = [column for column in columns if any(column.name in row.errors for row in rows)]
 
-    def errors_in(domain: str) -> tuple[dict[str, float], dict[str, Value]]:
-        papers = {title: row.errors[domain] for title, row in counted.items() if domain in row.errors}
-        return papers, {title: ours[title].errors[domain] for title in counted if domain in ours[title].errors}
+    def order_in(column: StreamPart) -> dict[tuple[str, str], str]:
+        name = column.name
+        papers = {title: row.errors[name] for title, row in counted.items() if name in row.errors}
+        means = {title: ours[title].errors[name] for title in counted if name in ours[title].errors}
+        return order(papers, means, _level(ours, lambda record: record.domain == name))
 
     lines = []
     for row in rows:
@@ -184,21 +194,38 @@ def compare(
         lines=tuple(lines),
         pairs=_count(judged),
         domains=tuple(domains),
-        domain_pairs=tuple(_count(order(*errors_in(column.name))) for column in domains),
+        domain_pairs=tuple(_count(order_in(column)) for column in domains),
         remarks=tuple(remarks),
     )
 
 
-def order(papers: Mapping[str, float], ours: Mapping[str, Value]) -> dict[tuple[str, str], str]:
-    """Every pair that both have, with different errors in the paper: kept, reversed or open."""
+def order(
+    papers: Mapping[str, float], ours: Mapping[str, Value], level: Callable[[str, str], bool] = lambda *_: False
+) -> dict[tuple[str, str], str]:
+    """Every pair that both have, with different errors in the paper: kept, reversed or open.
+
+    `level`: whether other samples might well reverse a pair.
+    """
     judged = {}
     for one, other in combinations([title for title in papers if title in ours], 2):
         printed = round(papers[one] - papers[other], 1)
         if printed:
             found = ours[one].mean - ours[other].mean
-            near = abs(found) <= max(chance(ours[one], ours[other]), ROUNDING)
+            near = abs(found) <= max(chance(ours[one], ours[other]), ROUNDING) or level(one, other)
             judged[one, other] = OPEN if near else KEPT if found * printed > 0 else REVERSED
     return judged
+
+
+def _level(ours: Ours, counts: Callable[[Record], bool]) -> Callable[[str, str], bool]:
+    """Whether the interval over batches of two rows' difference includes 0, in the records that count."""
+
+    def level(one: str, other: str) -> bool:
+        left, right = ours[one].runs, ours[other].runs
+        pairs = [tuple(list(filter(counts, runs[key])) for runs in (left, right)) for key in left if key in right]
+        found = interval_over_batches([(own, baseline) for own, baseline in pairs])
+        return found is not None and found[0] <= 0 <= found[1]
+
+    return level
 
 
 def ranking(means: Mapping[str, float]) -> dict[str, int]:
@@ -245,8 +272,9 @@ def other_setup(
     return reasons
 
 
-def _ours(published: PaperTable, results: Results, table: ErrorTable) -> dict[str, MethodResult]:
-    """The run's rows by the title of the paper's row that they match; of several, that with the fewest departures."""
+def _ours(published: PaperTable, results: Results, table: ErrorTable, number: int) -> dict[str, MethodResult]:
+    """The rows of run `number` by the title of the paper's row that they match; of several, that with the fewest
+    departures."""
     run, setup = results.run, published.setup
     cells = {cell.label: cell for cell in reversed(run.cells)}
     entries = run.experiment.get("methods") or ()
@@ -266,7 +294,8 @@ def _ours(published: PaperTable, results: Results, table: ErrorTable) -> dict[st
             mine, departures = min(fitting, key=lambda pair: len(pair[1]))
             mean = _mean_without(results, mine.label, setup.unlike) if setup.unlike else mine.mean
             errors = {column.name: value for column, value in zip(table.columns, mine.errors, strict=True) if value}
-            made[row.title] = MethodResult(mine.label, mean, errors, mine.remark, departures)
+            runs = {(number, one.cell.seed): one.records for one in results.by_label()[mine.label] if one.done}
+            made[row.title] = MethodResult(mine.label, mean, errors, mine.remark, departures, runs)
     return made
 
 
@@ -308,7 +337,7 @@ def _remarks(
         if settings:
             yield f"Not the paper's settings: {', '.join(labels)} ({', '.join(settings)})."
     if any(one.mean is not None and one.mean.seeds == 1 for one in ours.values()):
-        yield "One seed: small differences may be due to chance."
+        yield "One seed: the verdicts allow for other samples, not for other seeds."
     if missing := [row.title for row in published.rows if row.title not in ours]:
         yield f"Not in this run: {', '.join(missing)}."
     yield from published.notes()
