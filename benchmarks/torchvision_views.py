@@ -102,7 +102,7 @@ def released() -> transforms.Compose:
     )
 
 
-def same_draws(batches: list[tuple[Tensor, Tensor]], network: nn.Module, draws: int) -> dict[str, Any]:
+def same_draws(batches: list[tuple[Tensor, Tensor]], network: nn.Module) -> dict[str, Any]:
     """By part and for all of them: largest and mean difference of pixels, both errors in %, changed predictions."""
 
     def whole(jitter: View, geometry: View) -> View:
@@ -114,20 +114,19 @@ def same_draws(batches: list[tuple[Tensor, Tensor]], network: nn.Module, draws: 
         source = random.Random(0)
         largest = total = changed = missed = our_missed = seen = 0.0
         for x, y in batches:
-            for _ in range(draws):
-                drawn = draw_parameters(*x.shape[2:], source)
-                drawn = drawn if part == "all" else only(drawn, part)
-                one, other = theirs(x, drawn), ours(x, drawn)
-                gap = (one - other).abs()
-                largest, total = max(largest, float(gap.max())), total + float(gap.mean())
-                said, our_said = network(one).argmax(1), network(other).argmax(1)
-                changed += int((said != our_said).sum())
-                missed += int((said != y).sum())
-                our_missed += int((our_said != y).sum())
-                seen += len(y)
+            drawn = draw_parameters(*x.shape[2:], source)
+            drawn = drawn if part == "all" else only(drawn, part)
+            one, other = theirs(x, drawn), ours(x, drawn)
+            gap = (one - other).abs()
+            largest, total = max(largest, float(gap.max())), total + float(gap.mean())
+            said, our_said = network(one).argmax(1), network(other).argmax(1)
+            changed += int((said != our_said).sum())
+            missed += int((said != y).sum())
+            our_missed += int((our_said != y).sum())
+            seen += len(y)
         found[part] = {
             "largest": largest,
-            "mean": total / (len(batches) * draws),
+            "mean": total / len(batches),
             f"error, {THEIRS}": round(100 * missed / seen, 2),
             f"error, {OURS}": round(100 * our_missed / seen, 2),
             "predictions changed, %": round(100 * changed / seen, 3),
@@ -184,7 +183,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("experiment", type=Path, help="YAML file with the sections data and model")
     parser.add_argument("--set", action="append", default=[], dest="change", metavar="KEY=VALUE")
     parser.add_argument("--draws", type=int, default=12, help="views per batch with draws of each side's own")
-    parser.add_argument("--same", type=int, default=1, help="views per batch and part with the same draws")
+    parser.add_argument("--same", type=int, default=20, help="batches of which parts are compared with the same draws")
     parser.add_argument("--cotta", type=int, metavar="SEED", help="compare CoTTA instead")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
@@ -196,7 +195,7 @@ def main(arguments: list[str] | None = None) -> None:
     else:
         with torch.no_grad():
             network = with_batch_statistics(model)
-            result = {"same draws": same_draws(batches, network, given.same)}
+            result = {"same draws": same_draws(batches[: given.same], network)}
             result["own draws"] = own_draws(batches, network, given.draws)
     print(result)
     given.out.write_text(json.dumps(result, indent=1) + "\n")
