@@ -15,8 +15,9 @@ Departures: of point clouds, weak and strong views are the same kind. Crops are 
 for images of the model's own size. The memory is a ring of fixed size that begins empty; the code's grows up to it.
 Once it is full, ours overwrites the oldest samples; the released one begins with the newest batch, and comes to the
 oldest after it. The queue is masked by the labels of its entries; the code has already overwritten some by this
-batch's. Views are not rounded to 8 bits. Dropout stays off; all parameters learn, not only those named weight or bias.
-The paper refines labels from the start with a memory of the whole target set; online, neighbours count once 1024
+batch's. Views are not rounded to 8 bits after every operation, as Pillow's are, which loses half a grey level per
+jitter and blurs images of low contrast less. Dropout stays off; all parameters learn, not only those named weight or
+bias. The paper refines labels from the start with a memory of the whole target set; online, neighbours count once 1024
 samples are in.
 """
 
