@@ -35,7 +35,7 @@ class KeptHead(TypedDict, total=False):
 
 def keep(report: RunReport | SweepReport, path: Path) -> Path:
     """Write NAME.csv and NAME.json; the path may end in either, or in neither. Returns the latter."""
-    path = path.with_suffix(".json") if path.suffix in (".csv", ".json") else path.with_name(f"{path.name}.json")
+    path = path.parent / f"{path.name.removesuffix('.csv').removesuffix('.json')}.json"
     make_folder(path.parent)
     about = {"records": os.path.relpath(report.folder.path, path.parent), **_origin(report)}
     write_atomically(path.with_suffix(".csv"), report.csv.encode())
@@ -45,7 +45,7 @@ def keep(report: RunReport | SweepReport, path: Path) -> Path:
 
 def check(path: Path, folder: Path | None = None) -> str:
     """Say that a kept table agrees with its records, in the folder that it names or in another; else an error."""
-    table = path.with_suffix(".csv")
+    table = path.parent / f"{path.stem}.csv"
     if folder is None:
         named = read_json(path, KeptHead, "Give the .json file beside a table.").get("records")
         if named is None:
