@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import PATIENCE
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import Record, RunFolder
+from forks import TESTS, Script
 from run_folders import assert_same_runs, cells, execute
 
-TESTS = Path(__file__).parents[1]
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 60, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
@@ -128,7 +126,6 @@ def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path
     file, out = tmp_path / "spec.yaml", tmp_path / "killed"
     file.write_text(json.dumps(SPEC))
     words = ["run", str(file), "--out", str(out), "--quiet", "--checkpoint-seconds", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     moments = (
         ("ctta.running.gallery:Gallery.keep", "before", 5),  # a batch is computed, its record not written
         ("ctta.running.checkpoint:save", "before", 3),  # the record is written, the state not saved
@@ -138,13 +135,10 @@ def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path
         ("ctta.records.run_folder:RunFolder.write_done", "after", 1),  # the mark is there, the checkpoint not removed
         ("pathlib:Path.unlink", "never", 0),
     )
-    codes = [
-        subprocess.run(
-            [sys.executable, str(TESTS / "killed_run.py"), function, when, str(count), *words],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        ).returncode
-        for function, when, count in moments
-    ]
+    codes = []
+    for moment in moments:
+        process = Script(TESTS / "killed_run.py", *moment, *words)
+        process.communicate(PATIENCE)
+        codes.append(process.returncode)
     assert codes == [-signal.SIGKILL] * (len(moments) - 1) + [0]
     assert_same_runs(whole, RunFolder(out))
