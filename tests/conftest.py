@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 
 import torch
@@ -11,3 +12,8 @@ torch.set_num_threads(1)
 os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start
 
 pytest_plugins = ["attempts", "own"]
+
+
+def pytest_collection_finish() -> None:
+    """Every method run collects garbage, and thousands of tests and what they import are none."""
+    gc.freeze()

@@ -71,17 +71,15 @@ class Script:
     def communicate(self, timeout: float = 600.0) -> tuple[str, str]:
         """Both outputs, up to the end of the last process that may write to them."""
         deadline, said = time.monotonic() + timeout, {self.stdout: b"", self.stderr: b""}
-        speaking = list(said)
-        while speaking:
-            ready = select.select(speaking, [], [], max(0.0, deadline - time.monotonic()))[0]
+        while pipes := [pipe for pipe in said if not pipe.closed]:
+            ready = select.select(pipes, [], [], max(0.0, deadline - time.monotonic()))[0]
             if not ready:
                 self.kill()
                 raise subprocess.TimeoutExpired(str(self.pid), timeout)
             for pipe in ready:
-                if part := os.read(pipe.fileno(), 65536):
-                    said[pipe] += part
-                else:
-                    speaking.remove(pipe)
+                part = os.read(pipe.fileno(), 65536)
+                said[pipe] += part
+                if not part:
                     pipe.close()
         self.wait(timeout)
         return said[self.stdout].decode(), said[self.stderr].decode()
