@@ -59,10 +59,10 @@ demo: $(VENV)/.installed
 	@$(BIN)/ctta demo
 
 test: $(VENV)/.tests
-	$(PYTEST) -n auto
+	$(PYTEST) -n auto --dist worksteal
 
 test-fast: $(VENV)/.tests
-	$(PYTEST) -n auto -m "not slow and not timing" $(FAST)
+	$(PYTEST) -n auto --dist worksteal -m "not slow and not timing" $(FAST)
 
 check: $(VENV)/.tests
 	$(BIN)/ruff check .
