@@ -58,7 +58,9 @@ $(VENV)/.docs: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(BIN)/ctta demo
 
+# Compiled first, so that no process that a test starts has to do it again.
 test: $(VENV)/.tests
+	@$(BIN)/python -m compileall -q src
 	$(PYTEST) -n auto --dist worksteal
 
 test-fast: $(VENV)/.tests

@@ -27,6 +27,7 @@ SPEC = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("every", "workers"), [(0.0, 2), (1e9, 1)], ids=["from its checkpoint", "from the start"])
 def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, every, workers):
     monkeypatch.setenv("DEATH", str(tmp_path / "death"))
@@ -51,6 +52,7 @@ def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, every, workers):
     assert again == [Status(folders=1, opened=1, batches=60, done=60)]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_all_workers_and_the_same_command_goes_on(tmp_path, monkeypatch):
     model = {"name": None, "factory": "gates:waits"}
     spec = SPEC | {"model": model, "grid": {"method.lr": [0.01, 0.1]}, "methods": ["tent"]}

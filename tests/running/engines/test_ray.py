@@ -31,6 +31,7 @@ SPEC = {
 MEASURED = ("seconds_per_batch", "images_per_second", "peak_memory_mb")
 
 
+@pytest.mark.slow
 def test_a_killed_node_changes_nothing(tmp_path):
     if importlib.util.find_spec("ray") is None:
         missing("needs ray: pip install 'ctta[test]'")
