@@ -58,11 +58,13 @@ $(VENV)/.docs: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(BIN)/ctta demo
 
+# Compiled first, so that no process that a test starts has to do it again.
 test: $(VENV)/.tests
-	$(PYTEST) -n auto
+	@$(BIN)/python -m compileall -q src
+	$(PYTEST) -n auto --dist worksteal
 
 test-fast: $(VENV)/.tests
-	$(PYTEST) -n auto -m "not slow and not timing" $(FAST)
+	$(PYTEST) -n auto --dist worksteal -m "not slow and not timing" $(FAST)
 
 check: $(VENV)/.tests
 	$(BIN)/ruff check .

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -107,7 +108,15 @@ def make_sweep(made: SweepErrors, files: Mapping[str, str] = MappingProxyType({}
 
 def _fill(name: str, context: Mapping[str, Any]) -> str:
     """A page that loads nothing: styles and script are inside. All text in `context` is escaped."""
-    environment = Environment(
+    here = resources.files("ctta.report.page")
+    style, script = (Markup((here / part).read_text(encoding="utf-8")) for part in ("style.css", "page.js"))
+    return _environment().get_template(name).render(style=style, script=script, **context)
+
+
+@cache
+def _environment() -> Environment:
+    """It keeps its templates: to read one takes longer than to fill it."""
+    return Environment(
         loader=PackageLoader("ctta.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -115,9 +124,6 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    here = resources.files("ctta.report.page")
-    style, script = (Markup((here / part).read_text(encoding="utf-8")) for part in ("style.css", "page.js"))
-    return environment.get_template(name).render(style=style, script=script, **context)
 
 
 def headline(table: ErrorTable) -> tuple[str, str]:
