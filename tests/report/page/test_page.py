@@ -204,7 +204,7 @@ def test_a_stream_that_goes_round(tmp_path: Path) -> None:
     assert data["charts"]["accuracy-0"]["domains"] == ["gaussian_noise", "fog", "snow"]
     records = [record for record in folder.records("dss-s0") if record.domain == "fog"]
     share = 100 * sum(record.selected or 0 for record in records) / sum(record.n for record in records)
-    assert data["charts"]["accuracy-0"]["share"][1] == pytest.approx(share)
+    assert data["charts"]["accuracy-0"]["percentage selected"][1] == pytest.approx(share, abs=1e-4)
     assert data["charts"]["running"]["domains"][-1] == "snow #10"
     assert page.count('title="round ') == 10
     assert "recurring (rounds 10)" in page
@@ -630,8 +630,12 @@ def test_figures_can_be_downloaded(opened: Page, folder: RunFolder) -> None:
     assert [float(line["DSS"]) for line in lines] == values[4]["values"]
     name, tex = downloaded(opened, "#figure-errors", "LaTeX")
     assert name == "errors.tex"
-    assert "symbolic x coords={gaussian noise,shot noise," in tex
-    assert tex.count("\\addplot") == 5
+    assert "ylabel={error, \\%}" in tex
+    assert "xticklabels={{gaussian noise},{shot noise}," in tex
+    assert tex.count("\\addplot[only marks, ") == 5
+    assert "color={rgb,255:red,0;green,104;blue,168}, mark=*]" in tex, "DSS looks as it does on the page"
+    _, text = downloaded(opened, "#figure-errors", "CSV")
+    assert text.splitlines()[-1].startswith("mean,")
 
 
 def test_tables_can_be_downloaded_as_the_files_of_the_run(opened: Page, folder: RunFolder) -> None:
@@ -662,6 +666,20 @@ def test_nothing_overflows(opened: Page, width: int) -> None:
         details.evaluate("element => { element.open = true }")
     overflow, room = opened.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert overflow <= room
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_of_domains_are_not_cut_off(opened: Page, width: int) -> None:
+    opened.set_viewport_size({"width": width, "height": 800})
+    beyond = opened.eval_on_selector_all(
+        "svg.chart .names text:last-child",
+        """all => all.map(text => {
+            const [name, chart] = [text, text.closest("svg")].map(part => part.getBoundingClientRect());
+            return name.right - chart.right;
+        })""",
+    )
+    assert len(beyond) == 6
+    assert max(beyond) <= 0
 
 
 def test_the_bars_of_the_means_share_a_scale(opened: Page) -> None:

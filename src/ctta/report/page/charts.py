@@ -304,11 +304,12 @@ def _svg(name: str, title: str, plot: Plot, parts: Sequence[Markup], **scales: f
 
 def _headed(plot: Plot, bands: Sequence[Band]) -> Plot:
     """The plot with room for the names above it, slanted if one is wider than its column."""
-    longest = min(max(len(name) for name, *_ in bands), LONGEST)
-    if longest * LETTER <= min(plot.px(stop) - plot.px(start) for _, start, stop in bands):
+    widths = [LETTER * len(_short(name)) for name, *_ in bands]
+    if max(widths) <= min(plot.px(stop) - plot.px(start) for _, start, stop in bands):
         return plot
-    more = round(longest * LETTER * math.sin(math.radians(SLANT)))
-    return replace(plot, slanted=True, top=plot.top + more - 20, height=plot.height + more - 20)
+    more = round(max(widths) * math.sin(math.radians(SLANT)))
+    right = max(plot.right, round(widths[-1] * math.cos(math.radians(SLANT))))
+    return replace(plot, slanted=True, top=plot.top + more - 20, height=plot.height + more - 20, right=right)
 
 
 def _short(name: str) -> str:
@@ -408,7 +409,7 @@ def _dots(
             parts.append(tag("line", class_="spread", x1=x, x2=x, y1=low, y2=high))
         hint = tag("title", f"{dots.label}, {column}: {value} %")
         parts.append(tag("g", hint, _marker(dots.style.marker, x, plot.py(value.mean), 4.5), class_="dot"))
-    return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)
+    return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number, data_mark=dots.style.marker)
 
 
 def _pair(plot: Plot, x: float, domain: str, split: Split, style: Style) -> Markup:
