@@ -192,8 +192,9 @@ class AdaptationPlan:
     def describe(self) -> str:
         asked = self.about["methods"][0]["preset"]
         why = f" by input {self.samples.shape}" if self.cell.preset != asked else ""
+        batches = "1 batch" if len(self.stream) == 1 else f"{len(self.stream)} batches"
         return (
-            f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {len(self.stream)} batches. "
+            f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {batches}. "
             f"{self.cell.label}: settings of preset {quoted(self.cell.preset)}{why}. {self.samples.note}".rstrip()
         )
 
