@@ -200,7 +200,7 @@ def test_a_stream_that_goes_round(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(head))
     page = render(folder)
     data = data_of(page)
-    assert data["charts"]["errors"]["domains"] == ["gaussian_noise", "fog", "snow"]
+    assert data["charts"]["errors"]["domains"] == ["gaussian_noise", "fog", "snow", "mean"]
     assert data["charts"]["accuracy-0"]["domains"] == ["gaussian_noise", "fog", "snow"]
     records = [record for record in folder.records("dss-s0") if record.domain == "fog"]
     share = 100 * sum(record.selected or 0 for record in records) / sum(record.n for record in records)
@@ -290,7 +290,9 @@ def test_a_sweep_over_two_axes_has_a_heat_map_per_method() -> None:
     assert page.count('class="field best"') == 2, "one per map"
     assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0 %.</h1>" in page
     equal = (lines[0], replace(lines[2], error=over_seeds([6.04])))
-    assert "mean error: 6.0 %. 1 more is as low.</h1>" in make_sweep(SweepErrors(Head("mine", axes, (), points), equal))
+    alike = make_sweep(SweepErrors(Head("mine", axes, (), points), equal))
+    assert "mean error: 6.0 %. 1 more is as low.</h1>" in alike
+    assert 'class="field best"' not in alike, "where all are equal, none is the best"
     assert 'href="points/0.1-5/report.html">The best one' in page
 
 

@@ -205,8 +205,12 @@ def heat_chart(
     values: Sequence[Sequence[float | None]],
     scale: tuple[float, float],
 ) -> Markup:
-    """A field per row and column, its colour stronger if its value is higher; the lowest is bold and framed."""
-    lowest = min(value for row in values for value in row if value is not None)
+    """A field per row and column, its colour stronger if its value is higher; the lowest is bold and framed.
+
+    If all are equal, none is.
+    """
+    found = [f"{value:.1f}" for row in values for value in row if value is not None]
+    lowest = min(found, key=float) if len(set(found)) > 1 else None
     low, high = scale
     left = 20 + LETTER * min(max(map(len, rows)), LONGEST)
     bands = [(text, index, index + 1) for index, text in enumerate(columns)]
@@ -217,8 +221,8 @@ def heat_chart(
         parts.append(_text(_short(text), "domain", left - 10, y + 23, "end"))
         for index, value in enumerate(row):
             heat = 0.0 if value is None else (value - low) / ((high - low) or 1.0)
-            best = " best" if value is not None and f"{value:.1f}" == f"{lowest:.1f}" else ""
             shown = "–" if value is None else f"{value:.1f}"
+            best = " best" if shown == lowest else ""
             box = {"x": plot.px(index) + 1.0, "y": y + 1.0, "width": plot.px(1) - plot.px(0) - 2.0, "height": 36}
             parts.append(tag("rect", class_=f"field{best}", style=f"--heat: {heat:.2f}", **box))
             parts.append(_text(shown, f"domain{best}", plot.px(index + 0.5), y + 24))
