@@ -276,7 +276,7 @@ def test_a_sweep_has_tables_links_and_axes() -> None:
     assert "[1] waiting." in page
     assert "protocol (averaged)" in page
     assert "recurring, rounds 3 · &lt;b&gt;" in page
-    assert "<h1>B at batch 5 has the lowest mean error: 1.0 %.</h1>" in page, "of the complete ones"
+    assert "<h1>B at batch 5 has the lowest mean error: 1.0\u202f%.</h1>" in page, "of the complete ones"
     assert data_of(page)["charts"]["sweep"]["series"][1] == {"label": "B", "values": [1.0, None]}
 
 
@@ -294,10 +294,10 @@ def test_a_sweep_over_two_axes_has_a_heat_map_per_method() -> None:
     assert first["series"] == [{"label": "5", "values": [6.0, 7.0]}, {"label": "9", "values": [10.0, 11.0]}]
     assert second["series"][0]["values"] == [56.0, 57.0]
     assert page.count('class="field best"') == 2, "one per map"
-    assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0 %.</h1>" in page
+    assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0\u202f%.</h1>" in page
     equal = (lines[0], replace(lines[2], error=over_seeds([6.04])))
     alike = make_sweep(SweepErrors(Head("mine", axes, (), points), equal))
-    assert "mean error: 6.0 %. 1 more is as low.</h1>" in alike
+    assert "mean error: 6.0\u202f%. 1 more is as low.</h1>" in alike
     assert 'class="field best"' not in alike, "where all are equal, none is the best"
     assert 'href="points/0.1-5/report.html">The best one' in page
 

@@ -63,7 +63,7 @@ def best(made: SweepErrors) -> tuple[str, str]:
     axes = _axes(made)
     titles = heads(made.head.axes)
     where = ", ".join(f"{titles[key]} {x}" for key, x in zip(axes, _at(made, line, axes), strict=True))
-    words = f"{line.label}{f' at {where}' if where else ''} has the lowest mean error: {line.error} %."
+    words = f"{line.label}{f' at {where}' if where else ''} has the lowest mean error: {line.error}\u202f%."
     if others := len(lowest({str(number): one.error for number, one in enumerate(found)})) - 1:
         words += f" {others} more {'is' if others == 1 else 'are'} as low."
     return words, f"points/{line.point}/report.html" if line.point else ""
