@@ -84,7 +84,7 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "The site is at build/docs/index.html"
+	@echo "The site is at build/docs/index.html. Its search needs a server: python3 -m http.server -d build/docs"
 
 wheel: $(VENV)/.installed
 	$(BIN)/python scripts/check_wheel.py

@@ -135,14 +135,17 @@ def headline(table: ErrorTable) -> tuple[str, str]:
         return "No method is complete yet." if table.labelled else unlabelled, ""
     lowest = min(means, key=lambda label: means[label])
     among = f"The lowest mean error of {len(means)} complete methods" if len(means) > 1 else ""
+    leaders = [label for label in means if label in table.best[-1]] or [lowest]  # equal ones, as printed
+    led = " and ".join(leaders) if len(leaders) < 3 else f"{leaders[0]} and {len(leaders) - 1} others"
     if source is None or source.label not in means:
-        return f"{lowest} misclassifies {_percent(means[lowest])} of {table.samples}.", among and f"{among}."
+        verb = "misclassifies" if len(leaders) == 1 else "misclassify"
+        return f"{led} {verb} {_percent(means[lowest])} of {table.samples}.", among and f"{among}."
     before, after = means[source.label], means[lowest]
     said = f"{source.label} misclassifies {_percent(before)} of {table.samples}"
-    if after == before:
+    if source.label in leaders:
         return f"{said}.", f"{among}: on this stream, adapting did not help." if among else ""
     fewer = f"That is {100 * (1 - after / before):.0f}\u202f% fewer mistakes, learned without any label."
-    return f"{said}; {lowest} {_percent(after)}.", f"{fewer} {among}."
+    return f"{said}; {led} {_percent(after)}.", f"{fewer} {among}."
 
 
 def _percent(value: float) -> str:
