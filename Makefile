@@ -58,11 +58,13 @@ $(VENV)/.docs: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@$(BIN)/ctta demo
 
+# Compiled first, so that no process that a test starts has to do it again.
 test: $(VENV)/.tests
-	$(PYTEST) -n auto
+	@$(BIN)/python -m compileall -q src
+	$(PYTEST) -n auto --dist worksteal
 
 test-fast: $(VENV)/.tests
-	$(PYTEST) -n auto -m "not slow and not timing" $(FAST)
+	$(PYTEST) -n auto --dist worksteal -m "not slow and not timing" $(FAST)
 
 check: $(VENV)/.tests
 	$(BIN)/ruff check .
@@ -82,7 +84,7 @@ bench: $(VENV)/.bench
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
-	@echo "The site is at build/docs/index.html"
+	@echo "The site is at build/docs/index.html. Its search needs a server: python3 -m http.server -d build/docs"
 
 wheel: $(VENV)/.installed
 	$(BIN)/python scripts/check_wheel.py

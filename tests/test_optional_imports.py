@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -45,9 +46,13 @@ def _package(name: str) -> str:
     return name.partition(".")[0]
 
 
+@cache
+def modules() -> dict[str, set[str]]:
+    return {path.relative_to(PACKAGE).as_posix(): imported(path.read_text()) for path in PACKAGE.rglob("*.py")}
+
+
 def importers(package: str) -> list[str]:
-    found = (path for path in PACKAGE.rglob("*.py") if package in imported(path.read_text()))
-    return sorted(path.relative_to(PACKAGE).as_posix() for path in found)
+    return sorted(module for module, packages in modules().items() if package in packages)
 
 
 @pytest.mark.parametrize("package", HEAVY)

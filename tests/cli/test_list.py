@@ -33,7 +33,7 @@ def listed(*words):
 )
 def test_a_list_has_every_entry(what, noun, table):
     assert [row[noun] for row in listed(what)] == list(table)
-    shown = CliRunner().invoke(app, ["list", what]).output.splitlines()
+    shown = CliRunner().invoke(app, ["list", what]).output.partition("\n\n")[0].splitlines()
     assert shown[0].startswith(noun)
     assert {line.split()[0] for line in shown[1:] if not line.startswith(" ")} == set(table)
 
@@ -60,7 +60,9 @@ def test_a_sentence_per_method_and_on_a_wide_terminal_what_it_needs(monkeypatch)
         monkeypatch.setenv("COLUMNS", width)
         output = CliRunner().invoke(app, ["list"]).output
         assert METHODS["source"].__doc__.splitlines()[0] in output
-        assert ("backward" in output) == wide
+        assert ("norm parameters" in output) == wide
+        assert ("Not shown here: learns, forward, backward," in output) == (not wide)
+        assert "First what we recommend, then the paper's methods" in output
 
 
 def test_presets():

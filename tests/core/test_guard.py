@@ -149,8 +149,26 @@ def test_the_adapter_answers_only_after_its_trial():
     assert "learns at 0.1 of its rate" in guard.events[0].words, "there is no healthy state to go back to"
 
 
+@pytest.mark.parametrize(("shifted", "statistics"), [(False, "auto"), (True, "auto"), (False, "batch")])
+def test_without_a_shift_the_source_s_weights_answer(shifted, statistics):
+    """On batches whose statistics are the source's own there is nothing to gain; they differ little from them."""
+    network = make_network("image_bn").train()
+    with torch.no_grad():
+        for seed in range(200):
+            network(make_batch("image_bn", 64, seed))
+    adapter = TENT(network.eval(), statistics=statistics, lr=1e-5)
+    guard = trusting(Guard(adapter))
+    for seed in range(12):
+        x = make_batch("image_bn", 64, seed) * (0.2 if shifted else 1.0)
+        step = guard.step(x)
+    trusted = shifted or statistics == "batch"
+    assert step.info["trusted"] == trusted
+    assert torch.equal(guard.predict(x), (adapter.predict if trusted else adapter.reference)(x))
+    assert guard.verdict == "healthy"
+
+
 def test_one_comparison_per_so_many_batches():
-    guard = trusting(Guard(TENT(make_network("image_bn"), lr=0.0), every=4))
+    guard = trusting(Guard(TENT(make_network("image_bn"), statistics="batch", lr=0.0), every=4))
     compared = ["disagreement" in guard.step(X).info for _ in range(22)]
     assert compared == [True] * 10 + [number % 4 == 0 for number in range(10, 22)]
 

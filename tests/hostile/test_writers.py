@@ -7,18 +7,14 @@ import json
 import multiprocessing
 import os
 import random
-import resource
 import signal
 import socket
-import subprocess
-import sys
-from functools import partial
 
 import pytest
 from typer.testing import CliRunner
 
 import held
-from command_line import PATIENCE, TESTS, ctta, start, wait_for
+from command_line import PATIENCE, ctta, start, wait_for
 from ctta import CttaError, InputError, StateError
 from ctta.base import fileio, lock
 from ctta.base.fileio import safe_name, short_name
@@ -27,6 +23,7 @@ from ctta.cli.app import app
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import RunFolder
 from ctta.report.results import Results
+from forks import TESTS, Script
 from lock_race import race
 from run_folders import assert_same_runs, cells, execute
 from runs import run
@@ -84,10 +81,9 @@ def test_a_process_that_is_killed_leaves_a_folder_that_can_be_used(tmp_path, att
     whole, out, spec = run(SPEC, tmp_path / "whole"), tmp_path / "out", tmp_path / "spec.yaml"
     spec.write_text(json.dumps(SPEC))
     words = ["run", str(spec), "--out", str(out), "--quiet", "--checkpoint-seconds", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
-    script = [sys.executable, str(TESTS / "killed_run.py"), function, when, str(count), *words]
-    killed = subprocess.run(script, env=environment, capture_output=True, timeout=PATIENCE)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    killed = Script(TESTS / "killed_run.py", function, when, count, *words)
+    _, err = killed.communicate(timeout=PATIENCE)
+    assert killed.returncode == -signal.SIGKILL, err
     attempt("processes that were killed")
     list(execute(experiments.make(SPEC), RunFolder(out)))
     assert_same_runs(whole, RunFolder(out))
@@ -105,12 +101,9 @@ def test_a_run_that_is_killed_at_random_moments_ends_like_an_unbroken_one(tmp_pa
     whole, out, spec = run(long, tmp_path / "whole"), tmp_path / "out", tmp_path / "spec.yaml"
     spec.write_text(json.dumps(long))
     moments = [random.Random(f"{engine} {number}").randrange(1, latest) for number in range(kills)]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     words = ["run", str(spec), "--out", str(out), "--json", "--checkpoint-seconds", "0", *engine]
-    script = [sys.executable, str(TESTS / "killed_often.py"), ",".join(map(str, [*moments, 0])), *words]
-    made = subprocess.run(script, env=environment, capture_output=True, text=True, timeout=PATIENCE)
-    ends = made.stdout.splitlines()[-1].split()
-    assert ends == [str(-signal.SIGKILL)] * kills + ["0"], (moments, made.stderr)
+    said, err = Script(TESTS / "killed_often.py", ",".join(map(str, [*moments, 0])), *words).communicate(PATIENCE)
+    assert said.splitlines()[-1].split() == [str(-signal.SIGKILL)] * kills + ["0"], (moments, err)
     attempt("processes that were killed", kills)
     assert_same_runs(whole, RunFolder(out))
     assert not [path for path in out.rglob("*") if path.name.endswith((".lock", ".tmp", ".safetensors"))]
@@ -208,10 +201,12 @@ def test_a_disk_that_is_full(tmp_path, attempt, monkeypatch, function, count):
 
 def test_a_file_that_may_not_grow(tmp_path, attempt):
     """The limit is the system's own, in a process of its own."""
-    spec, out = tmp_path / "spec.yaml", tmp_path / "run"
+    spec, out, limited = tmp_path / "spec.yaml", tmp_path / "run", tmp_path / "limited.py"
     spec.write_text(json.dumps(SPEC))
-    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4000, 4000))
-    process = start("run", spec, "--out", out, "-q", preexec_fn=limit)
+    limited.write_text(
+        "import resource, ctta.cli\nresource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))\nctta.cli.main()\n"
+    )
+    process = Script(limited, "run", spec, "--out", out, "-q")
     _, err = process.communicate(timeout=PATIENCE)
     attempt("disks that are full")
     assert process.returncode in (1, 2)

@@ -14,9 +14,12 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ctta import ConfigError, InputError, StateError
+from ctta.core.guard import Guard
 from ctta.core.saving import SavedAdapter
 from ctta.methods import METHODS
 from ctta.records.run_folder import RunFolder
+from ctta.report.results import Results
+from ctta.report.verdict import of
 from ctta.running.adapt_folder import AdaptationPlan, plan_adaptation
 
 FACTORY = '''
@@ -85,6 +88,18 @@ def test_predictions_by_hand(tmp_path, model, photos):
     assert (summary.predicted, summary.skipped, summary.changed) == (10, 0, 0)
     assert summary.along(summary.confidence, 2) == f"{SURE:.2f} ({SURE:.2f} → {SURE:.2f})"
     assert summary.verdict() == ["Guard: no sign of harm."]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "words", "state"), [("healthy", "no sign", "healthy"), ("watched", "some evidence", "watch")]
+)
+def test_the_terminal_and_the_page_have_one_verdict(tmp_path, model, photos, monkeypatch, verdict, words, state):
+    monkeypatch.setattr(Guard, "verdict", verdict)
+    summary = drain(plan_adaptation(model, photos, method="bn_adapt", batch=5), tmp_path / "p.csv", tmp_path / "run")
+    assert summary.verdict()[-1].startswith(f"Guard: {words} of harm")
+    found = of(Results.load(tmp_path / "run"))
+    assert found is not None
+    assert found.state == state
 
 
 def test_a_method_that_selects_reports_what(tmp_path, model, photos):

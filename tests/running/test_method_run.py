@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from command_line import PATIENCE
 from ctta.experiments import experiment as experiments
 from ctta.records.run_folder import Record, RunFolder
+from forks import TESTS, Script
 from run_folders import assert_same_runs, cells, execute
 
-TESTS = Path(__file__).parents[1]
 SPEC = {
     "data": {"domains": ["gaussian_noise", "fog", "contrast"], "images": 60, "batch": 20},
     "model": {"name": None, "factory": "tiny:network"},
@@ -35,18 +33,23 @@ def records(folder: RunFolder) -> dict[str, list[Record]]:
     return {cell: list(folder.records(cell)) for cell in cells(folder)}
 
 
-def test_a_run_leaves_records_samples_and_marks(tmp_path):
-    folder = run_all(tmp_path / "run")
-    assert cells(folder) == ["source-s0", "tent-s0", "dss-s0"]
-    for cell, found in records(folder).items():
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> RunFolder:
+    """An unbroken run."""
+    return run_all(tmp_path_factory.mktemp("whole") / "run")
+
+
+def test_a_run_leaves_records_samples_and_marks(whole):
+    assert cells(whole) == ["source-s0", "tent-s0", "dss-s0"]
+    for cell, found in records(whole).items():
         assert [record.step for record in found] == list(range(9))
         assert [record.domain for record in found[::3]] == ["gaussian_noise", "fog", "contrast"]
-        assert folder.done(cell).n == 180
-        assert sorted(set(folder.samples(cell).position)) == [0, 1, 2]
-    dss = records(folder)["dss-s0"]
+        assert whole.done(cell).n == 180
+        assert sorted(set(whole.samples(cell).position)) == [0, 1, 2]
+    dss = records(whole)["dss-s0"]
     assert all(record.selected is not None and record.info["views"] == 2 for record in dss)
     assert all(round(record.info["selected"] * record.n) == record.selected for record in dss)
-    assert not list(tmp_path.rglob("*.safetensors"))
+    assert not list(whole.path.rglob("*.safetensors"))
 
 
 def test_source_data_reach_the_methods_that_need_them(tmp_path):
@@ -84,8 +87,7 @@ def test_a_protocol_is_run_recorded_and_resumed(tmp_path):
 
 @pytest.mark.parametrize("stop", [1, 4, 10, 17, 26])
 @pytest.mark.parametrize("every", [0.0, 1e9])
-def test_a_stopped_run_goes_on(tmp_path, stop, every):
-    whole = run_all(tmp_path / "whole")
+def test_a_stopped_run_goes_on(tmp_path, whole, stop, every):
     broken = RunFolder(tmp_path / "broken")
     for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=every)):
         if count == stop:
@@ -97,8 +99,7 @@ def test_a_stopped_run_goes_on(tmp_path, stop, every):
     assert_same_runs(whole, run_all(broken.path))
 
 
-def test_a_checkpoint_ahead_of_its_records_leaves_no_hole(tmp_path):
-    whole = run_all(tmp_path / "whole")
+def test_a_checkpoint_ahead_of_its_records_leaves_no_hole(tmp_path, whole):
     broken = RunFolder(tmp_path / "broken")
     for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=0.0)):
         if count == 14:
@@ -108,8 +109,7 @@ def test_a_checkpoint_ahead_of_its_records_leaves_no_hole(tmp_path):
     assert_same_runs(whole, run_all(broken.path))
 
 
-def test_records_that_do_not_fit_are_computed_again_with_a_word(tmp_path, caplog):
-    whole = run_all(tmp_path / "whole")
+def test_records_that_do_not_fit_are_computed_again_with_a_word(tmp_path, whole, caplog):
     broken = RunFolder(tmp_path / "broken")
     for count, _ in enumerate(execute(experiments.make(SPEC), broken, checkpoint_seconds=1e9)):
         if count == 12:
@@ -123,12 +123,10 @@ def test_records_that_do_not_fit_are_computed_again_with_a_word(tmp_path, caplog
     assert_same_runs(whole, broken)
 
 
-def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path):
-    whole = run_all(tmp_path / "whole")
+def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path, whole):
     file, out = tmp_path / "spec.yaml", tmp_path / "killed"
     file.write_text(json.dumps(SPEC))
     words = ["run", str(file), "--out", str(out), "--quiet", "--checkpoint-seconds", "0"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])}
     moments = (
         ("ctta.running.gallery:Gallery.keep", "before", 5),  # a batch is computed, its record not written
         ("ctta.running.checkpoint:save", "before", 3),  # the record is written, the state not saved
@@ -138,13 +136,10 @@ def test_a_run_that_is_killed_again_and_again_ends_like_an_unbroken_one(tmp_path
         ("ctta.records.run_folder:RunFolder.write_done", "after", 1),  # the mark is there, the checkpoint not removed
         ("pathlib:Path.unlink", "never", 0),
     )
-    codes = [
-        subprocess.run(
-            [sys.executable, str(TESTS / "killed_run.py"), function, when, str(count), *words],
-            env=environment,
-            stdout=subprocess.DEVNULL,
-        ).returncode
-        for function, when, count in moments
-    ]
+    codes = []
+    for moment in moments:
+        process = Script(TESTS / "killed_run.py", *moment, *words)
+        process.communicate(PATIENCE)
+        codes.append(process.returncode)
     assert codes == [-signal.SIGKILL] * (len(moments) - 1) + [0]
     assert_same_runs(whole, RunFolder(out))

@@ -8,12 +8,10 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from ctta.cli.options import CHANGE, Device, Quiet
+from ctta.cli.options import CHANGE, MODEL, Device, Quiet
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
 
 EXAMPLES = "Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos"
-
-MODEL = "embedded, a name from `ctta list models`, timm:NAME, or file.py:function, whose code is run."
 
 
 def command(

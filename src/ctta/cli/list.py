@@ -23,6 +23,7 @@ FIELD = ("field", "accepted", "default", "meaning")
 WIDE = 120  # columns of a terminal on which there is room for more than a sentence per method
 ABSENT = "–"
 RECOMMENDED = ("dss", "tent", "bn_adapt", "shot", "rmt")  # the documentation says for which case
+ORDER = "First what we recommend, then the paper's methods, then the rest. Settings of one: ctta list methods NAME"
 
 Row = dict[str, Any]
 
@@ -50,19 +51,26 @@ def command(
     elif not rows:
         Console().print(f"{name} has no settings.")
     else:
-        _print(rows)
-        if what == "methods" and name is not None:
-            Console().print(Text("\n".join(_presets(entries[name]))))
+        below = [] if what != "methods" else [ORDER] if name is None else list(_presets(entries[name]))
+        _print(rows, below)
 
 
-def _print(rows: list[Row]) -> None:
+def _print(rows: list[Row], below: list[str]) -> None:
+    """A table with sentences below; a narrow terminal shows less of it, and the last sentence says what is missing."""
     shown = list(rows[0])
     if "description" in shown and Console().width <= WIDE:
         shown = [shown[0], "description"]
+    if missing := [key for key in rows[0] if key not in shown]:
+        below = [
+            *below,
+            f"Not shown here: {', '.join(missing)}. A terminal of over {WIDE} columns has room for them.",
+        ]
     printed = Table(*shown, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         printed.add_row(*(Text(one_line(str(row[key]))) for key in shown))
     Console().print(printed)
+    if below:
+        Console().print(Text("\n".join(["", *below])))
 
 
 def _fields(described: Iterable[tuple[Any, ...]]) -> Iterator[Row]:
@@ -110,7 +118,7 @@ def _presets(kind: Any) -> Iterator[str]:
     """What the presets of a method set, and which is taken if none is named."""
     from ctta.core.settings import default_variant
 
-    yield "\nPresets, as published; if none is named, the shape of the input decides:"
+    yield "Presets, as published; if none is named, the shape of the input decides:"
     yield from (f"  {name}: {_told(fields)}" for name, fields in kind.presets.items())
     default = default_variant(kind.variants)
     yield f"Variants, over any preset; {default} if none is named, in experiments paper:"

@@ -7,12 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ctta.cli.options import Device
+from ctta.cli.options import MODEL, Device
 from ctta.cli.terminal import say
 
 EXAMPLES = "Example:  ctta serve my_model.py:make --method tent --state states/ --port 8000"
-
-MODEL = "embedded, a name from `ctta list models`, timm:NAME, or file.py:function, whose code is run."
 
 
 def command(
@@ -32,7 +30,7 @@ def command(
     host: Annotated[str | None, Option(help="Address to listen at. Default: 127.0.0.1.")] = None,
     port: Annotated[int | None, Option(help="Port to listen at. Default: 8000.")] = None,
     device: Device = None,
-    token_file: Annotated[Path | None, Option(help="File with the token for questions; or CTTA_INFER_TOKEN.")] = None,
+    token_file: Annotated[Path | None, Option(help="File with the token for inference; or CTTA_INFER_TOKEN.")] = None,
     manage_token_file: Annotated[
         Path | None, Option(help="File with the token for management; or CTTA_MANAGE_TOKEN.")
     ] = None,

@@ -394,6 +394,7 @@ class Adapter(Processing):
                 **({} if batch.idle is None else {"idle": batch.idle.to(torch.int64)}),
                 **({"restored": torch.tensor(1)} if batch.restored else {}),
                 **({} if drift is None else {"boundary": drift.boundary.to(torch.int64)}),
+                **({} if (doubt := norms.doubt(self.source_model)) is None else {"doubt": doubt}),
             }
             info = {"confidence": confidence.mean(), **step.info, **counts}
         samples = {**step.samples, "confidence": confidence}

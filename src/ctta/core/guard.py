@@ -17,6 +17,7 @@ from ctta.core import probe as probes
 from ctta.core.adapter import Adapter, Step
 from ctta.core.export import frozen_copy
 from ctta.core.saving import Savable
+from ctta.core.shares import AT_HOME
 from ctta.core.turns import adapts_in_turn, in_turn
 
 log = logging.getLogger("ctta")
@@ -66,6 +67,7 @@ class GuardState:
     calm_until: int = 0
     frozen: bool = False
     trial: int = TRIAL  # samples that are still to be compared before the adapter answers
+    doubt: float = 0.0  # that the domain has shifted, as far as auto statistics say
     confidence: float = 1.0  # of the reference, an average over batches
     lost: bool = False
     probed: int = 0  # the batch before which the clean samples were last known
@@ -84,9 +86,10 @@ class Guard(Savable):
 
     Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
     of the source's weights (see `core.health`). The guard answers with the latter while there is much evidence or the
-    adapter narrows its answers, for the first samples, and for some after an alarm. If the evidence is enough, what was
-    learned is taken back: to the last healthy state, at the next alarm to an older one, then to the source with a
-    smaller rate, then for good. Small batches are learned from at a part of the rate.
+    adapter narrows its answers, for the first samples, for some after an alarm, and while auto statistics see no sign
+    that the domain has shifted: there is nothing to gain then. If the evidence is enough, what was learned is taken
+    back: to the last healthy state, at the next alarm to an older one, then to the source with a smaller rate, then for
+    good. Small batches are learned from at a part of the rate.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -144,12 +147,12 @@ class Guard(Savable):
         self._bet(x, batch)
         if (reference := step.reference) is None:
             return replace(step, info={**step.info, **self._info({})})
-        found = self._compare(step.logits, reference, batch)
-        distrusted = self._distrusts
+        found = self._compare(step, reference, batch)
+        distrusted, unproven = self._distrusts, self._unproven
         step = replace(step, info={**step.info, **self._info(found)})
         if self.verdict == "harmful":
             self._roll_back(batch)
-        elif not distrusted and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
+        elif not unproven and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
         return self._answer(reference, step) if distrusted else step
 
@@ -176,6 +179,11 @@ class Guard(Savable):
     @property
     def _distrusts(self) -> bool:
         """Whether the prediction is that of the source's weights."""
+        return self._unproven or self.state.doubt > AT_HOME
+
+    @property
+    def _unproven(self) -> bool:
+        """Whether what was learned is not known to be healthy."""
         return self.verdict != "healthy" or self.state.trial > 0
 
     @in_turn
@@ -232,13 +240,13 @@ class Guard(Savable):
         self.state, self.snapshots, self.events = GuardState(), [], []
         self.means, self.bet = None, probes.Bet()
 
-    def _compare(self, logits: Tensor, reference: Tensor, batch: int) -> dict[str, float]:
+    def _compare(self, step: Step, reference: Tensor, batch: int) -> dict[str, float]:
         """Take in what one batch says; gives the signs by name."""
-        adapter = self.adapter
+        adapter, logits = self.adapter, step.logits
         with torch.no_grad():
             self.means = (self.means or health.Means.uniform(logits.shape[1])).with_batch(logits, reference)
             found = {"excess": health.excess(logits, reference), **health.signs(logits, reference)}
-            found["narrowing"] = self.means.narrowing()
+            found |= {"narrowing": self.means.narrowing(), "doubt": step.info.get("doubt", logits.new_zeros(()))}
             if adapter.trained:
                 found["distance"] = health.distance(*adapter.trained_and_source())
             numbers = torch.stack([value.to(torch.float32) for value in found.values()]).tolist()
@@ -247,7 +255,7 @@ class Guard(Savable):
         confidence = 0.9 * self.state.confidence + 0.1 * signs["reference_confidence"]
         since = batch if evidence == 0 else self.state.since
         trial = max(0, self.state.trial - len(logits))
-        known = {"evidence": evidence, "narrowing": signs["narrowing"], "since": since}
+        known = {"evidence": evidence, "narrowing": signs["narrowing"], "doubt": signs.pop("doubt"), "since": since}
         self.state = replace(self.state, **known, trial=trial, confidence=confidence)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)

@@ -73,6 +73,7 @@ class AdaptationSummary:
     source_confidence: tuple[float, ...] = ()  # the unadapted model's
     guarded: bool = False
     distrusted: int = 0  # samples that the guard answered with the unadapted weights
+    watched: bool = False  # whether the guard answered the latest batch with them for evidence of harm
     events: tuple[Event, ...] = ()  # what the guard did and told
     first_error: str = ""
 
@@ -113,13 +114,15 @@ class AdaptationSummary:
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
         said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.trial()]
-        return said if self.harm else [*said, "Guard: no sign of harm."]
+        evidence = "some evidence of harm, not enough for an alarm; the latest predictions are the unadapted weights'."
+        return said if self.harm else [*said, f"Guard: {evidence if self.watched else 'no sign of harm.'}"]
 
     def trial(self) -> list[str]:
         """How many predictions are not those of what was learned, if any."""
         words = (
             f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, with the "
-            f"method's statistics. A new adapter is on trial for its first {TRIAL} samples."
+            f"method's statistics. A new adapter is on trial for its first {TRIAL} samples, and without a sign of a "
+            "shift there is nothing to gain."
         )
         return [words] if self.distrusted else []
 
@@ -192,8 +195,9 @@ class AdaptationPlan:
     def describe(self) -> str:
         asked = self.about["methods"][0]["preset"]
         why = f" by input {self.samples.shape}" if self.cell.preset != asked else ""
+        batches = "1 batch" if len(self.stream) == 1 else f"{len(self.stream)} batches"
         return (
-            f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {len(self.stream)} batches. "
+            f"{self.samples.title}: {len(self.samples)} samples {self.samples.shape} in {batches}. "
             f"{self.cell.label}: settings of preset {quoted(self.cell.preset)}{why}. {self.samples.note}".rstrip()
         )
 
@@ -256,6 +260,7 @@ class AdaptationPlan:
                     confidence=(*summary.confidence, float(evaluated.confidence.mean())),
                     source_confidence=(*summary.source_confidence, evaluated.record.info["source_confidence"]),
                     distrusted=summary.distrusted + self._distrusted(evaluated),
+                    watched=isinstance(self.adapter, Guard) and self.adapter.verdict == "watched",
                     events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
                     seconds=time.perf_counter() - began,
                 )

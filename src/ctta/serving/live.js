@@ -84,10 +84,16 @@
     at("try").hidden = !model.pictures;
   }
 
+  // The next 1, 2 or 5 with zeros.
+  function round(value) {
+    const scale = 10 ** Math.floor(Math.log10(value));
+    return scale * [1, 2, 5, 10].find((one) => one * scale >= value);
+  }
+
   function plot(host, series, marks, steps, format, top) {
-    const width = Math.max(280, host.clientWidth), height = 170, left = 44, right = 8, low = 22, high = 8;
+    const width = Math.max(280, host.clientWidth), height = 170, left = 56, right = 8, low = 22, high = 8;
     const values = series.flatMap((one) => one.values.filter((value) => value != null));
-    const most = top ?? Math.max(1e-9, ...values) * 1.1;
+    const most = top ?? round(Math.max(0.01, ...values));
     const x = (i) => left + ((i + 0.5) / Math.max(1, steps.length)) * (width - left - right);
     const y = (value) => high + (1 - value / most) * (height - low - high);
     const svg = drawn("svg", { class: "plot", viewBox: `0 0 ${width} ${height}`, role: "img" });
@@ -135,7 +141,7 @@
     const shares = [...known("selected", of("selected"), "s3"), ...known("disagreement", of("disagreement"), "s4")];
     at("sharing").hidden = !shares.length;
     if (shares.length) plot(at("shares"), shares, marks, steps, percent, 1);
-    plot(at("latency"), known("batch", of("seconds").map((value) => (value == null ? null : 1000 * value)), "s5"), marks, steps, (value) => `${value.toFixed(value < 10 ? 1 : 0)} ms`);
+    plot(at("latency"), known("batch", of("seconds").map((value) => (value == null ? null : 1000 * value)), "s5"), marks, steps, (value) => `${value.toFixed(value && value < 10 ? 1 : 0)} ms`);
     const seen = stream.seen || [];
     at("pictures-part").hidden = !seen.length;
     at("pictures").replaceChildren(...seen.slice().reverse().map((one) => {

@@ -19,7 +19,7 @@ Scalar = float | int | bool | str
 class ServeSettings(Config):
     """What is served, how streams are kept, and what a request may be."""
 
-    model: str = setting("embedded", "As in `ctta adapt`: embedded, a name, timm:NAME, or file.py:function.")
+    model: str = setting("embedded", "As in `ctta adapt`: embedded, a name, timm:NAME, hf:NAME, or file.py:function.")
     name: str = setting("model", "The name of the model in addresses: /v2/models/NAME.")
     method: str = setting("dss", "A name from `ctta list methods`, or file.py:Class.")
     preset: str | None = setting(None, "Preset of the method; none: safe settings by the shape of the input.")

@@ -226,14 +226,15 @@ def check_bounded_state(case: Case) -> None:
 
 def check_keeps_no_graph(case: Case) -> None:
     """After a batch no tensor with a graph is alive, and no gradient is kept."""
-    adapter, stream = case.adapter(), case.stream()
+    adapter, stream, frozen = case.adapter(), case.stream(), gc.get_freeze_count()
     gc.freeze()  # so that only what the batches leave behind is inspected
     try:
         kept = [adapter.step(x) for x in stream]
         gc.collect()
         alive = [value for value in gc.get_objects() if issubclass(type(value), Tensor)]
     finally:
-        gc.unfreeze()
+        if not frozen:  # else it is the caller who wants it so
+            gc.unfreeze()
     assert len(kept) == len(stream)
     assert not [value for value in alive if value.grad_fn is not None], "a tensor with its graph is alive"
     assert all(parameter.grad is None for parameter in adapter.parameters()), "gradients are kept"

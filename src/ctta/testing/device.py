@@ -11,7 +11,7 @@ wait are listed in `waits`. What it cannot show is how a real device rounds, or 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -19,7 +19,6 @@ from unittest import mock
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ctta.core import device as devices
 
@@ -100,7 +99,7 @@ class _Generator(torch._C.Generator):
 
 def _apply(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Compute on the CPU, if all arguments are on one device."""
-    name, given = operation.name().partition(".")[0], tree_leaves((args, kwargs))
+    name, given = operation.name().partition(".")[0], [*_leaves((args, *kwargs.values()))]
     there = [one for one in given if isinstance(one, Pretended)]
     here = [one for one in given if isinstance(one, Tensor) and not isinstance(one, Pretended)]
     wanted = kwargs.get("device")
@@ -111,14 +110,32 @@ def _apply(operation: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": torch.device("cpu")}
     if name == "aten::_to_copy":
         kwargs = {key: value for key, value in kwargs.items() if key != "non_blocking"}
-    plain_args, plain_kwargs = tree_map(lambda one: one.host if isinstance(one, Pretended) else one, (args, kwargs))
-    made = operation(*plain_args, **plain_kwargs)
+    plain = {key: _changed(_on_host, value) for key, value in kwargs.items()}
+    made = operation(*_changed(_on_host, args), **plain)
     if name == "aten::copy_":
         return args[0]
     if not on_device:
         return made
     same = {id(one.host): one for one in there}  # what was changed in place stays the same object
-    return tree_map(lambda one: _placed(one, same) if isinstance(one, Tensor) else one, made)
+    return _changed(lambda one: _placed(one, same) if isinstance(one, Tensor) else one, made)
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    """What lists and tuples hold; torch's own walk through them takes most of the time here."""
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield value
+
+
+def _changed(change: Callable[[Any], Any], value: Any) -> Any:
+    """The same lists and tuples, with what they hold changed."""
+    return type(value)([_changed(change, one) for one in value]) if isinstance(value, list | tuple) else change(value)
+
+
+def _on_host(value: Any) -> Any:
+    return value.host if isinstance(value, Pretended) else value
 
 
 def _placed(values: Tensor, same: dict[int, Pretended]) -> Pretended:

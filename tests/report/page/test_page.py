@@ -96,12 +96,18 @@ def test_headline_is_computed_from_the_records(page: str) -> None:
 
 @pytest.mark.parametrize(
     ("best", "words"),
-    [("bn_adapt", "; BN Adapt 0.0\u202f%."), ("source", "complete methods: on this stream, adapting did not help.")],
+    [
+        (["bn_adapt"], "; BN Adapt 0.0\u202f%."),
+        (["bn_adapt", "dss"], "; BN Adapt and DSS 0.0\u202f%."),
+        (["bn_adapt", "tent", "dss"], "; BN Adapt and 2 others 0.0\u202f%."),
+        (["source", "dss"], "complete methods: on this stream, adapting did not help."),
+    ],
 )
-def test_the_lowest_error_has_the_headline(tmp_path: Path, best: str, words: str) -> None:
+def test_the_lowest_error_has_the_headline(tmp_path: Path, best: list[str], words: str) -> None:
     folder = small(tmp_path)
-    records = folder.records_path(f"{best}-s0")
-    records.write_text(re.sub(r'"wrong": \d+', '"wrong": 0', records.read_text()))
+    for method in best:
+        records = folder.records_path(f"{method}-s0")
+        records.write_text(re.sub(r'"wrong": \d+', '"wrong": 0', records.read_text()))
     assert words in render(folder)
 
 
@@ -200,11 +206,11 @@ def test_a_stream_that_goes_round(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text(json.dumps(head))
     page = render(folder)
     data = data_of(page)
-    assert data["charts"]["errors"]["domains"] == ["gaussian_noise", "fog", "snow"]
+    assert data["charts"]["errors"]["domains"] == ["gaussian_noise", "fog", "snow", "mean"]
     assert data["charts"]["accuracy-0"]["domains"] == ["gaussian_noise", "fog", "snow"]
     records = [record for record in folder.records("dss-s0") if record.domain == "fog"]
     share = 100 * sum(record.selected or 0 for record in records) / sum(record.n for record in records)
-    assert data["charts"]["accuracy-0"]["share"][1] == pytest.approx(share)
+    assert data["charts"]["accuracy-0"]["percentage selected"][1] == pytest.approx(share, abs=1e-4)
     assert data["charts"]["running"]["domains"][-1] == "snow #10"
     assert page.count('title="round ') == 10
     assert "recurring (rounds 10)" in page
@@ -270,7 +276,7 @@ def test_a_sweep_has_tables_links_and_axes() -> None:
     assert "[1] waiting." in page
     assert "protocol (averaged)" in page
     assert "recurring, rounds 3 · &lt;b&gt;" in page
-    assert "<h1>B at batch 5 has the lowest mean error: 1.0 %.</h1>" in page, "of the complete ones"
+    assert "<h1>B at batch 5 has the lowest mean error: 1.0\u202f%.</h1>" in page, "of the complete ones"
     assert data_of(page)["charts"]["sweep"]["series"][1] == {"label": "B", "values": [1.0, None]}
 
 
@@ -288,9 +294,11 @@ def test_a_sweep_over_two_axes_has_a_heat_map_per_method() -> None:
     assert first["series"] == [{"label": "5", "values": [6.0, 7.0]}, {"label": "9", "values": [10.0, 11.0]}]
     assert second["series"][0]["values"] == [56.0, 57.0]
     assert page.count('class="field best"') == 2, "one per map"
-    assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0 %.</h1>" in page
+    assert "A at lr 0.1, batch 5 has the lowest mean error: 6.0\u202f%.</h1>" in page
     equal = (lines[0], replace(lines[2], error=over_seeds([6.04])))
-    assert "mean error: 6.0 %. 1 more is as low.</h1>" in make_sweep(SweepErrors(Head("mine", axes, (), points), equal))
+    alike = make_sweep(SweepErrors(Head("mine", axes, (), points), equal))
+    assert "mean error: 6.0\u202f%. 1 more is as low.</h1>" in alike
+    assert 'class="field best"' not in alike, "where all are equal, none is the best"
     assert 'href="points/0.1-5/report.html">The best one' in page
 
 
@@ -630,8 +638,12 @@ def test_figures_can_be_downloaded(opened: Page, folder: RunFolder) -> None:
     assert [float(line["DSS"]) for line in lines] == values[4]["values"]
     name, tex = downloaded(opened, "#figure-errors", "LaTeX")
     assert name == "errors.tex"
-    assert "symbolic x coords={gaussian noise,shot noise," in tex
-    assert tex.count("\\addplot") == 5
+    assert "ylabel={error, \\%}" in tex
+    assert "xticklabels={{gaussian noise},{shot noise}," in tex
+    assert tex.count("\\addplot[only marks, ") == 5
+    assert "color={rgb,255:red,0;green,104;blue,168}, mark=*]" in tex, "DSS looks as it does on the page"
+    _, text = downloaded(opened, "#figure-errors", "CSV")
+    assert text.splitlines()[-1].startswith("mean,")
 
 
 def test_tables_can_be_downloaded_as_the_files_of_the_run(opened: Page, folder: RunFolder) -> None:
@@ -662,6 +674,20 @@ def test_nothing_overflows(opened: Page, width: int) -> None:
         details.evaluate("element => { element.open = true }")
     overflow, room = opened.evaluate("[document.documentElement.scrollWidth, document.documentElement.clientWidth]")
     assert overflow <= room
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_names_of_domains_are_not_cut_off(opened: Page, width: int) -> None:
+    opened.set_viewport_size({"width": width, "height": 800})
+    beyond = opened.eval_on_selector_all(
+        "svg.chart .names text:last-child",
+        """all => all.map(text => {
+            const [name, chart] = [text, text.closest("svg")].map(part => part.getBoundingClientRect());
+            return name.right - chart.right;
+        })""",
+    )
+    assert len(beyond) == 6
+    assert max(beyond) <= 0
 
 
 def test_the_bars_of_the_means_share_a_scale(opened: Page) -> None:

@@ -27,15 +27,16 @@ SPEC = {
 }
 
 
-@pytest.mark.parametrize("every", [0.0, 1e9], ids=["from its checkpoint", "from the start"])
-def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, every):
+@pytest.mark.slow
+@pytest.mark.parametrize(("every", "workers"), [(0.0, 2), (1e9, 1)], ids=["from its checkpoint", "from the start"])
+def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, every, workers):
     monkeypatch.setenv("DEATH", str(tmp_path / "death"))
     whole, folder = RunFolder(tmp_path / "whole"), RunFolder(tmp_path / "killed")
     for _ in run(experiments.make(SPEC), whole.path):
         pass
     assert not (tmp_path / "death").exists(), "only workers die"
     steps = []
-    for status in run(experiments.make(SPEC), folder.path, Processes(workers=2, checkpoint_seconds=every)):
+    for status in run(experiments.make(SPEC), folder.path, Processes(workers=workers, checkpoint_seconds=every)):
         if status.last is not None and not status.last.over:
             steps.append((status.last.job.cell.cell, status.last.done))
     assert (tmp_path / "death").exists()
@@ -51,6 +52,7 @@ def test_a_killed_worker_changes_nothing(tmp_path, monkeypatch, every):
     assert again == [Status(folders=1, opened=1, batches=60, done=60)]
 
 
+@pytest.mark.slow
 def test_ctrl_c_stops_all_workers_and_the_same_command_goes_on(tmp_path, monkeypatch):
     model = {"name": None, "factory": "gates:waits"}
     spec = SPEC | {"model": model, "grid": {"method.lr": [0.01, 0.1]}, "methods": ["tent"]}

@@ -205,8 +205,12 @@ def heat_chart(
     values: Sequence[Sequence[float | None]],
     scale: tuple[float, float],
 ) -> Markup:
-    """A field per row and column, its colour stronger if its value is higher; the lowest is bold and framed."""
-    lowest = min(value for row in values for value in row if value is not None)
+    """A field per row and column, its colour stronger if its value is higher; the lowest is bold and framed.
+
+    If all are equal, none is.
+    """
+    found = [f"{value:.1f}" for row in values for value in row if value is not None]
+    lowest = min(found, key=float) if len(set(found)) > 1 else None
     low, high = scale
     left = 20 + LETTER * min(max(map(len, rows)), LONGEST)
     bands = [(text, index, index + 1) for index, text in enumerate(columns)]
@@ -217,8 +221,8 @@ def heat_chart(
         parts.append(_text(_short(text), "domain", left - 10, y + 23, "end"))
         for index, value in enumerate(row):
             heat = 0.0 if value is None else (value - low) / ((high - low) or 1.0)
-            best = " best" if value is not None and f"{value:.1f}" == f"{lowest:.1f}" else ""
             shown = "–" if value is None else f"{value:.1f}"
+            best = " best" if shown == lowest else ""
             box = {"x": plot.px(index) + 1.0, "y": y + 1.0, "width": plot.px(1) - plot.px(0) - 2.0, "height": 36}
             parts.append(tag("rect", class_=f"field{best}", style=f"--heat: {heat:.2f}", **box))
             parts.append(_text(shown, f"domain{best}", plot.px(index + 0.5), y + 24))
@@ -304,11 +308,12 @@ def _svg(name: str, title: str, plot: Plot, parts: Sequence[Markup], **scales: f
 
 def _headed(plot: Plot, bands: Sequence[Band]) -> Plot:
     """The plot with room for the names above it, slanted if one is wider than its column."""
-    longest = min(max(len(name) for name, *_ in bands), LONGEST)
-    if longest * LETTER <= min(plot.px(stop) - plot.px(start) for _, start, stop in bands):
+    widths = [LETTER * len(_short(name)) for name, *_ in bands]
+    if max(widths) <= min(plot.px(stop) - plot.px(start) for _, start, stop in bands):
         return plot
-    more = round(longest * LETTER * math.sin(math.radians(SLANT)))
-    return replace(plot, slanted=True, top=plot.top + more - 20, height=plot.height + more - 20)
+    more = round(max(widths) * math.sin(math.radians(SLANT)))
+    right = max(plot.right, round(widths[-1] * math.cos(math.radians(SLANT))))
+    return replace(plot, slanted=True, top=plot.top + more - 20, height=plot.height + more - 20, right=right)
 
 
 def _short(name: str) -> str:
@@ -408,7 +413,7 @@ def _dots(
             parts.append(tag("line", class_="spread", x1=x, x2=x, y1=low, y2=high))
         hint = tag("title", f"{dots.label}, {column}: {value} %")
         parts.append(tag("g", hint, _marker(dots.style.marker, x, plot.py(value.mean), 4.5), class_="dot"))
-    return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number)
+    return tag("g", *parts, class_=f"series {dots.style.name}", data_series=number, data_mark=dots.style.marker)
 
 
 def _pair(plot: Plot, x: float, domain: str, split: Split, style: Style) -> Markup:

@@ -168,11 +168,8 @@ def errors(scene: Scene) -> list[Figure]:
     heads = [*(column.words for column in table.columns), "mean"]
     svg = charts.dot_chart("errors", "Error by domain and method", heads, series, axis="error, %")
     data = {
-        "domains": [column.title for column in table.columns],
-        "series": [
-            {"label": row.label, "values": [v and v.mean for v in row.errors], "mean": row.mean and row.mean.mean}
-            for row in rows
-        ],
+        "domains": [*(column.title for column in table.columns), "mean"],
+        "series": [{"label": one.label, "values": [v and rounded(v.mean) for v in one.values]} for one in series],
     }
     return [Figure("errors", "Error by domain", reading, svg, data, legend(series))]
 
@@ -255,9 +252,9 @@ def accuracies(scene: Scene) -> list[Figure]:
             data = {
                 "label": track.label,
                 "domains": [part.title for part in splits],
-                "share": [split.share for split in splits.values()],
-                "selected": [split.selected_accuracy for split in splits.values()],
-                "rejected": [split.rejected_accuracy for split in splits.values()],
+                "selected": [rounded(split.selected_accuracy) for split in splits.values()],
+                "rejected": [rounded(split.rejected_accuracy) for split in splits.values()],
+                "percentage selected": [rounded(split.share) for split in splits.values()],
             }
             svg = charts.pair_chart(name, title, pairs, scene.styles[track.label], axis="accuracy, %")
             figures.append(Figure(name, title, reading, svg, data))
@@ -272,7 +269,7 @@ def calibrations(scene: Scene) -> list[Figure]:
             each = (metrics.calibration_error(metrics.calibration_bins(records)) for records in track.seeds)
             error, name = metrics.finite_mean(each), f"calibration-{len(figures)}"
             svg = charts.reliability_chart(name, f"Reliability of {track.label}", bins, scene.styles[track.label])
-            full = [(confidence / n, correct / n, n) for n, confidence, correct in bins if n]
+            full = [(rounded(confidence / n), rounded(correct / n), n) for n, confidence, correct in bins if n]
             columns = zip(("confidence", "accuracy", "samples"), zip(*full, strict=True), strict=True)
             data = {"label": track.label, **dict(columns), "ece": error}
             figures.append(Figure(name, track.label, f"ECE {error:.1f} %", svg, data))

@@ -282,18 +282,35 @@
     return [found.map(([head]) => cell(head)).join(","), ...rows, ""].join("\n");
   }
 
-  const escaped = (text) => String(text).replaceAll("_", " ").replace(/[&%$#{}]/g, "\\$&").replaceAll(",", "");
+  const TEX = { "\\": "\\textbackslash{}", "~": "\\textasciitilde{}", "^": "\\textasciicircum{}", "<": "$<$", ">": "$>$", "|": "\\textbar{}", "−": "-", "–": "--", "±": "$\\pm$", "·": "$\\cdot$" };
+  const escaped = (text) => String(text).replaceAll("_", " ").replace(/[&%$#{}\\~^<>|−–±·]/g, (one) => TEX[one] ?? `\\${one}`);
+  const MARKS = { circle: "*", square: "square*", diamond: "diamond*", up: "triangle*", down: "triangle*, every mark/.append style={rotate=180}" };
+
+  // Colour, line and mark of a series as the page draws it; pgfplots' own if it draws no series.
+  function look(svg, number, named) {
+    const drawing = svg.querySelector(`.series[data-series="${number}"]`);
+    const line = drawing?.querySelector("polyline");
+    const options = named && !line ? ["only marks"] : [];
+    if (!drawing) return `+[${options.join(", ")}]`;
+    const parts = getComputedStyle(drawing).getPropertyValue("--c").match(/[\da-f]{2}/gi).map((part) => Number.parseInt(part, 16));
+    options.push(`color={rgb,255:red,${parts[0]};green,${parts[1]};blue,${parts[2]}}`, named ? `mark=${MARKS[drawing.dataset.mark]}` : "no marks");
+    const dash = line?.getAttribute("stroke-dasharray")?.split(" ").map((length, index) => `${index % 2 ? "off" : "on"} ${length}pt`);
+    if (dash) options.push(`dash pattern=${dash.join(" ")}`);
+    return `[${options.join(", ")}]`;
+  }
 
   // The same chart for pgfplots.
-  function tex(chart, title) {
+  function tex(chart, svg) {
     const found = columns(chart).filter(([head]) => head !== "samples"); // the size of a dot
     const [[head, across], ...lines] = chart.steps ? found.filter(([name]) => name !== "domain") : found;
     const named = typeof across[0] === "string";
-    const options = [`title={${escaped(title)}}`, `xlabel={${escaped(head)}}`, "legend pos=outer north east"];
-    if (named) options.push(`symbolic x coords={${across.map(escaped).join(",")}}`, "xtick=data", "x tick label style={rotate=45, anchor=east}");
-    const plots = lines.map(([label, values]) => {
-      const points = values.map((value, index) => (value == null ? "" : `(${named ? escaped(across[index]) : across[index]},${value})`));
-      return `\\addplot+ coordinates {${points.filter(Boolean).join(" ")}};\n\\addlegendentry{${escaped(label)}}`;
+    const options = [`title={${escaped(svg.querySelector("title").textContent)}}`, `xlabel={${escaped(head)}}`, "legend pos=outer north east", "width=12cm, height=7cm"];
+    const axis = svg.querySelector(".axes .axis")?.textContent;
+    if (axis) options.push(`ylabel={${escaped(axis)}}`);
+    if (named) options.push(`xtick={${across.map((_, index) => index).join(",")}}`, `xticklabels={${across.map((name) => `{${escaped(name)}}`).join(",")}}`, "x tick label style={rotate=45, anchor=east}");
+    const plots = lines.map(([label, values], number) => {
+      const points = values.map((value, index) => (value == null ? "" : `(${named ? index : across[index]},${value})`));
+      return `\\addplot${look(svg, number, named)} coordinates {${points.filter(Boolean).join(" ")}};\n\\addlegendentry{${escaped(label)}}`;
     });
     return ["% \\usepackage{pgfplots}", "\\begin{tikzpicture}", `\\begin{axis}[${options.join(", ")}]`, ...plots, "\\end{axis}", "\\end{tikzpicture}", ""].join("\n");
   }
@@ -328,7 +345,7 @@
         const svg = document.getElementById(chart);
         offer("SVG", `${chart}.svg`, () => standalone(svg));
         offer("CSV", `${chart}.csv`, () => csv(charts[chart]));
-        offer("LaTeX", `${chart}.tex`, () => tex(charts[chart], svg.querySelector("title").textContent));
+        offer("LaTeX", `${chart}.tex`, () => tex(charts[chart], svg));
       }
       for (const name of names?.split(" ").filter((one) => one in files) ?? []) {
         offer(name.endsWith(".tex") ? "LaTeX" : "CSV", name, () => files[name]);

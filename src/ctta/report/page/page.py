@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
+from functools import cache
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -108,7 +109,15 @@ def make_sweep(made: SweepErrors, files: Mapping[str, str] = MappingProxyType({}
 
 def _fill(name: str, context: Mapping[str, Any]) -> str:
     """A page that loads nothing: styles and script are inside. All text in `context` is escaped."""
-    environment = Environment(
+    here = resources.files("ctta.report.page")
+    style, script = (Markup((here / part).read_text(encoding="utf-8")) for part in ("style.css", "page.js"))
+    return _environment().get_template(name).render(style=style, script=script, **context)
+
+
+@cache
+def _environment() -> Environment:
+    """It keeps its templates: to read one takes longer than to fill it."""
+    return Environment(
         loader=PackageLoader("ctta.report", "page"),
         autoescape=True,
         undefined=StrictUndefined,
@@ -116,9 +125,6 @@ def _fill(name: str, context: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    here = resources.files("ctta.report.page")
-    style, script = (Markup((here / part).read_text(encoding="utf-8")) for part in ("style.css", "page.js"))
-    return environment.get_template(name).render(style=style, script=script, **context)
 
 
 def headline(table: ErrorTable) -> tuple[str, str]:
@@ -130,14 +136,17 @@ def headline(table: ErrorTable) -> tuple[str, str]:
         return "No method is complete yet." if table.labelled else unlabelled, ""
     lowest = min(means, key=lambda label: means[label])
     among = f"The lowest mean error of {len(means)} complete methods" if len(means) > 1 else ""
+    leaders = [label for label in means if label in table.best[-1]] or [lowest]  # equal ones, as printed
+    led = " and ".join(leaders) if len(leaders) < 3 else f"{leaders[0]} and {len(leaders) - 1} others"
     if source is None or source.label not in means:
-        return f"{lowest} misclassifies {_percent(means[lowest])} of {table.samples}.", among and f"{among}."
+        verb = "misclassifies" if len(leaders) == 1 else "misclassify"
+        return f"{led} {verb} {_percent(means[lowest])} of {table.samples}.", among and f"{among}."
     before, after = means[source.label], means[lowest]
     said = f"{source.label} misclassifies {_percent(before)} of {table.samples}"
-    if after == before:
+    if source.label in leaders:
         return f"{said}.", f"{among}: on this stream, adapting did not help." if among else ""
     fewer = f"That is {100 * (1 - after / before):.0f}\u202f% fewer mistakes, learned without any label."
-    return f"{said}; {lowest} {_percent(after)}.", f"{fewer} {among}."
+    return f"{said}; {led} {_percent(after)}.", f"{fewer} {among}."
 
 
 def _percent(value: float) -> str:

@@ -8,7 +8,7 @@ from itertools import product
 from ctta.records.sweep_folder import heads, shown
 from ctta.report.page import charts
 from ctta.report.page.charts import Series
-from ctta.report.page.figures import Figure, legend
+from ctta.report.page.figures import Figure, legend, rounded
 from ctta.report.tables.errors import lowest
 from ctta.report.tables.sweep import SweepError, SweepErrors, axes_of
 
@@ -33,14 +33,14 @@ def _lines(made: SweepErrors, axis: str) -> list[Figure]:
     series = [Series(label, [at.get((label, x)) for x in columns], styles[label]) for label, _ in methods]
     title = f"Mean error by {heads([axis])[axis]}"
     svg = charts.dot_chart("sweep", title, columns, series, axis="error, %", apart=False)
-    means = [{"label": one.label, "values": [v and v.mean for v in one.values]} for one in series]
+    means = [{"label": one.label, "values": [v and rounded(v.mean) for v in one.values]} for one in series]
     return [Figure("sweep", title, LINES, svg, {"head": axis, "domains": columns, "series": means}, legend(series))]
 
 
 def _heat_maps(made: SweepErrors, axes: Sequence[str]) -> list[Figure]:
     """One per method: the first axis down, the others across."""
     lines, titles = made.averages or made.lines, heads(axes)
-    at = {(line.label, *_at(made, line, axes)): line.error.mean for line in lines if line.error}
+    at = {(line.label, *_at(made, line, axes)): round(line.error.mean, 4) for line in lines if line.error}
     rows, across = _values(made, axes[0]), list(product(*(_values(made, key) for key in axes[1:])))
     columns, scale = [" · ".join(x) for x in across], (min(at.values()), max(at.values()))
     figures: list[Figure] = []
@@ -63,7 +63,7 @@ def best(made: SweepErrors) -> tuple[str, str]:
     axes = _axes(made)
     titles = heads(made.head.axes)
     where = ", ".join(f"{titles[key]} {x}" for key, x in zip(axes, _at(made, line, axes), strict=True))
-    words = f"{line.label}{f' at {where}' if where else ''} has the lowest mean error: {line.error} %."
+    words = f"{line.label}{f' at {where}' if where else ''} has the lowest mean error: {line.error}\u202f%."
     if others := len(lowest({str(number): one.error for number, one in enumerate(found)})) - 1:
         words += f" {others} more {'is' if others == 1 else 'are'} as low."
     return words, f"points/{line.point}/report.html" if line.point else ""

@@ -117,7 +117,7 @@ def build(results: Results, table: ErrorTable) -> MetricsTable:
         table.name,
         table.identity,
         baseline,
-        "the last round" if table.rounds else f"the last domain ({ending.title})",
+        "the last round" if table.rounds else f"the last domain ({ending.words})",
         table.boundaries,
         table.protocol,
         tuple(segment.title for segment in table.segments),
