@@ -34,6 +34,7 @@ from ctta.base.randomness import Randomness
 from ctta.core.views import ImageViews, images
 from ctta.data.datasets import open_stream
 from ctta.experiments import experiment
+from ctta.running.environment import environment
 
 THEIRS, OURS = "torchvision", "ours"
 View = Callable[[Tensor, ViewParameters], Tensor]
@@ -183,7 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("experiment", type=Path, help="YAML file with the sections data and model")
     parser.add_argument("--set", action="append", default=[], dest="change", metavar="KEY=VALUE")
     parser.add_argument("--draws", type=int, default=12, help="views per batch with draws of each side's own")
-    parser.add_argument("--same", type=int, default=20, help="batches of which parts are compared with the same draws")
+    parser.add_argument("--same", type=int, default=20, help="first batches, 1 or more, of which parts are compared with the same draws")
     parser.add_argument("--cotta", type=int, metavar="SEED", help="compare CoTTA instead")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
@@ -198,7 +199,8 @@ def main(arguments: list[str] | None = None) -> None:
             result = {"same draws": same_draws(batches[: given.same], network)}
             result["own draws"] = own_draws(batches, network, given.draws)
     print(result)
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+    about = {"setting": {**vars(given), "experiment": str(given.experiment), "out": str(given.out)}}
+    given.out.write_text(json.dumps({**about, "environment": environment(), **result}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
