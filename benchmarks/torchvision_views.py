@@ -184,7 +184,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("experiment", type=Path, help="YAML file with the sections data and model")
     parser.add_argument("--set", action="append", default=[], dest="change", metavar="KEY=VALUE")
     parser.add_argument("--draws", type=int, default=12, help="views per batch with draws of each side's own")
-    parser.add_argument("--same", type=int, default=20, help="first batches, 1 or more, of which parts are compared with the same draws")
+    parser.add_argument("--same", type=int, default=20, help="batches, 1 or more, for the same draws")
     parser.add_argument("--cotta", type=int, metavar="SEED", help="compare CoTTA instead")
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args(arguments)
