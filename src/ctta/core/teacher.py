@@ -145,12 +145,7 @@ class TeacherAdapter(Adapter):
     def follow_student(self) -> None:
         """Eq. 9 of DSS: the teacher moves towards the student."""
         if self.config.frozen_after is None or self.batches < self.config.frozen_after:
-            self.follow(self.teacher.parameters(), self.student.parameters(), self.momentum)
-
-    @property
-    def momentum(self) -> float:
-        """How much of itself the teacher keeps at this batch."""
-        return self.config.ema
+            self.follow(self.teacher.parameters(), self.student.parameters(), self.config.ema)
 
 
 class MeanTeacher(TeacherAdapter):

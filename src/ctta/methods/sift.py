@@ -2,23 +2,26 @@
 
 Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equations are cited by their numbers.
 
-    student        s, the logits of student(x)
-    averaged       t = w teacher(x) + (1 - w) mean of teacher(view x), w by how much doubt views add
-    judgement      z = (s + t) / 2: the prediction, before the update; y = softmax z is the pseudo-label
+    in_need        whether augmentation is worth its time: w was below 0.8 when views were last made
+    student        s, the logits of student(x); v, those of student(clean view of x) if in need, else v = s
+    averaged       t = w teacher(x) + (1 - w) mean of teacher(view x) if in need, and in every fourth batch, else
+                   teacher(x); w by how much doubt augmentation adds (`teacher.confidence_weight`)
+    pseudo-label   y = softmax z, z = (s + t) / 2; the prediction is z, too, before the update
     select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
-    positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
-    negative_loss  -sum_k [y_k < alpha] log(1 - p_k), on all, Eq. 7
+    positive_loss  cross-entropy of v with y^(1/T), on what is selected, Eq. 5 and 6
     class_mix      q = mean over samples of k y + (1 - k) / C, k the confidence of y scaled to 0 ... 1
-    imbalance      sum_c m_c log(m_c / q_c), m the mean probability of s over the batch
-    loss           positive_loss + negative_loss + imbalance
-    warm_up        teacher <- b teacher + (1 - b) student, b = n / (n + 1) at batch n, at most ema, Eq. 9
+    imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax v over the batch
+    loss           positive_loss + imbalance
+    follow_student teacher <- ema teacher + (1 - ema) student, Eq. 9
 
-What differs from DSS: the student has a say in the pseudo-label and in the prediction, the teacher follows fast at
-first, four views instead of 32, predictions are kept as diverse as the classes are, and nothing is restored.
+What differs from DSS: student and teacher judge together, the student learns on augmented views, the teacher follows
+faster, 4 views instead of 32, predictions are kept as diverse as the classes are; nothing is restored, and there is no
+negative learning, which cost a little on both networks that it was tried on (`results/sift_study.csv`).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -31,7 +34,10 @@ from ctta.core import thresholds
 from ctta.core.adapter import Step
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
 from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
-from ctta.methods.dss import negative_loss, positive_loss, sharpen
+from ctta.methods.dss import positive_loss, sharpen
+
+LITTLE_SAY = 0.8  # views have, if the un-augmented prediction has this weight or more
+LOOK_AGAIN = 4  # batches after which views are made to find out
 
 
 @dataclass(frozen=True)
@@ -39,7 +45,7 @@ class SiftConfig(Augmentation, TeacherSettings, Normalization, OptimizerSettings
     """Settings of Sift."""
 
     ema: float = setting(
-        0.99, "Decay of the teacher's moving average, once it has warmed up.", symbol="b", low=0.0, high=1.0
+        0.99, "Decay of the teacher's moving average; 1: the teacher stays the source.", low=0.0, high=1.0
     )
     answers: Literal["student", "teacher", "both"] = setting(
         "both", "Who predicts: the student, the teacher, or both, the sum of their logits."
@@ -47,13 +53,12 @@ class SiftConfig(Augmentation, TeacherSettings, Normalization, OptimizerSettings
     draw: Literal["batch", "sample"] = setting(
         "sample", "One random augmentation for the whole batch, or one per sample."
     )
-    views: int = setting(4, "Augmented views that the teacher averages; 0: none.", low=0, high=VIEWS)
+    views: int = setting(
+        4, "Augmented views that the teacher averages if a batch is in need; 0: none.", low=0, high=VIEWS
+    )
     lambda_: float = setting(0.9, "Decay of the threshold's moving average.", symbol="lambda", low=0.0, high=1.0)
     temperature: float = setting(
         0.6, "Sharpening of the pseudo-label; lower is sharper.", symbol="T", low=0.0, open_low=True
-    )
-    alpha: float = setting(
-        0.05, "A class below this probability is a complementary label.", symbol="alpha", low=0.0, high=1.0
     )
     balance: float = setting(1.0, "Weight of the term that keeps predictions as diverse as the classes are.", low=0.0)
 
@@ -63,7 +68,7 @@ class Sift(TeacherAdapter):
 
     name = "sift"
     title = "Sift"
-    traits = Traits("all parameters", forwards=(6, 6), backwards=(1, 1), boundaries=True)
+    traits = Traits("all parameters", forwards=(2, 7), backwards=(1, 1), boundaries=True)
     config_type = SiftConfig
     config: SiftConfig
     presets: ClassVar[Presets] = {
@@ -71,44 +76,56 @@ class Sift(TeacherAdapter):
         "imagenet": {"optimizer": "sgd", "lr": 0.01},
     }
     threshold: Tensor
+    unaugmented_weight: Tensor  # w, when views were last made
 
     def build(self) -> None:
         self.student, self.teacher = self.copy_source(many_passes=True), self.copy_source(many_passes=True)
         self.train_on(self.student.parameters())
-        self.register_buffer("threshold", thresholds.start(self.classes, *self.placement).level)
+        state = thresholds.start(self.classes, *self.placement)
+        self.register_buffer("threshold", state.level)
+        self.register_buffer("unaugmented_weight", torch.zeros_like(state.level))
 
     def begin_domain(self) -> None:
         self.threshold.copy_(thresholds.domain_start(self.threshold, self.classes))
 
+    def observe(self, x: Tensor) -> Mapping[str, Tensor]:
+        return {"unaugmented_weight": self.unaugmented_weight}
+
     def adapt(self, x: Tensor) -> Step:
         config = self.config
-        student = self.run(self.student, x, grad=True)
-        teacher = self.averaged(x)
-        pseudo = ((student.detach() + teacher) / 2).softmax(1)
+        needy = config.views > 0 and in_need(self.observed["unaugmented_weight"])
+        views = config.views if needy or self.batches % LOOK_AGAIN == 0 else 0
+        shown = next(self.make_views(x, kind="clean")) if needy else x
+        learner = self.run(self.student, shown, grad=True)
+        student = self.run(self.student, x) if needy else learner.detach()
+        teacher = self.averaged(x, views)
+        pseudo = ((student + teacher) / 2).softmax(1)
         selected = self.select(pseudo)
-        loss = positive_loss(sharpen(pseudo, config.temperature), student, selected)
-        loss = loss + negative_loss(pseudo < config.alpha, student)
-        loss = self.learn(loss + config.balance * imbalance(student, class_mix(pseudo)))
+
+        loss = positive_loss(sharpen(pseudo, config.temperature), learner, selected)
+        loss = self.learn(loss + config.balance * imbalance(learner, class_mix(pseudo)))
         self.follow_student()
 
         confidence = pseudo.amax(1)
-        info = {"loss": loss, "threshold": self.threshold.clone(), "selected": selected.to(x.dtype).mean()}
-        info |= {"views": torch.tensor(config.views), "confidence": confidence.mean()}
+        info = {
+            "loss": loss,
+            "threshold": self.threshold.clone(),
+            "selected": selected.to(x.dtype).mean(),
+            "views": torch.tensor(views),
+            "confidence": confidence.mean(),
+        }
         logits = self.answer(lambda: student, lambda: teacher)
         return Step(logits, info, {"confidence": confidence, "selected": selected})
 
-    @property
-    def momentum(self) -> float:
-        return warm_up(self.batches + 1, self.config.ema)
-
-    def averaged(self, x: Tensor) -> Tensor:
-        """The teacher's logits, of the batch and of views of it."""
-        plain = self.run(self.teacher, x)
-        if self.config.views == 0:
-            return plain
-        views = torch.stack(list(self.run_views(self.teacher, x, self.config.views, antithetic=True)))
-        weight = confidence_weight(mean_confidence(plain), mean_confidence(views.flatten(0, 1)))
-        return views.mean(0).lerp(plain, weight)
+    def averaged(self, x: Tensor, views: int) -> Tensor:
+        """The teacher's logits, of the batch and of so many views of it."""
+        unaugmented = self.run(self.teacher, x)
+        if views == 0:
+            return unaugmented
+        augmented = torch.stack(list(self.run_views(self.teacher, x, views, antithetic=True)))
+        weight = confidence_weight(mean_confidence(unaugmented), mean_confidence(augmented.flatten(0, 1)))
+        self.unaugmented_weight.copy_(weight)
+        return augmented.mean(0).lerp(unaugmented, weight)
 
     def select(self, pseudo: Tensor) -> Tensor:
         """Whether each sample is selected, (N,); the threshold moves first."""
@@ -116,6 +133,11 @@ class Sift(TeacherAdapter):
         selected, state = thresholds.dynamic(pseudo, state, self.config.lambda_, "sum")
         self.threshold.copy_(state.level)
         return selected
+
+
+def in_need(unaugmented_weight: float) -> bool:
+    """Whether augmentation is worth its time: views had a say when they were last made."""
+    return unaugmented_weight < LITTLE_SAY
 
 
 def class_mix(pseudo: Tensor) -> Tensor:
@@ -129,8 +151,3 @@ def imbalance(student: Tensor, mix: Tensor) -> Tensor:
     """Kullback-Leibler divergence of the mean prediction from the classes that the batch holds, 0-d."""
     mean = student.softmax(1).mean(0)
     return (mean * ((mean + 1e-5) / (mix + 1e-5)).log()).sum()
-
-
-def warm_up(batch: int, ema: float) -> float:
-    """How much of itself the teacher keeps: until it has warmed up it is the mean of all students so far."""
-    return min(ema, batch / (batch + 1))
