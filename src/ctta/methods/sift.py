@@ -2,21 +2,20 @@
 
 Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equations are cited by their numbers.
 
-    in_need        whether augmentation is worth its time: w was below 0.8 when views were last made
-    student        s, the logits of student(x); v, those of student(clean view of x) if in need, else v = s
-    averaged       t = w teacher(x) + (1 - w) mean of teacher(view x) if in need, and in every fourth batch, else
-                   teacher(x); w by how much doubt augmentation adds (`teacher.confidence_weight`)
+    student        s, the logits of student(x)
+    averaged       t = w teacher(x) + (1 - w) mean of teacher(view x); w by how much doubt augmentation adds
+                   (`teacher.confidence_weight`)
+    in_need        views are made if w was below 0.8 when they last were, and in every fourth batch; else t = teacher(x)
     pseudo-label   y = softmax z, z = (s + t) / 2; the prediction is z, too, before the update
     select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
-    positive_loss  cross-entropy of v with y^(1/T), on what is selected, Eq. 5 and 6
+    positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
     class_mix      q = mean over samples of k y + (1 - k) / C, k the confidence of y scaled to 0 ... 1
-    imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax v over the batch
+    imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax s over the batch
     loss           positive_loss + imbalance
     follow_student teacher <- ema teacher + (1 - ema) student, Eq. 9
 
-What differs from DSS: student and teacher judge together, the student learns on augmented views, the teacher follows
-faster, 4 views instead of 32, predictions are kept as diverse as the classes are; nothing is restored, and there is no
-negative learning, which cost a little on both networks that it was tried on (`results/sift_study.csv`).
+What differs from DSS: student and teacher judge together, the teacher follows faster, views are 4 and only if they have
+a say, predictions are kept as diverse as the classes are, nothing is restored, and there is no negative learning.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Sift(TeacherAdapter):
 
     name = "sift"
     title = "Sift"
-    traits = Traits("all parameters", forwards=(2, 7), backwards=(1, 1), boundaries=True)
+    traits = Traits("all parameters", forwards=(2, 6), backwards=(1, 1), boundaries=True)
     config_type = SiftConfig
     config: SiftConfig
     presets: ClassVar[Presets] = {
@@ -93,17 +92,14 @@ class Sift(TeacherAdapter):
 
     def adapt(self, x: Tensor) -> Step:
         config = self.config
-        needy = config.views > 0 and in_need(self.observed["unaugmented_weight"])
-        views = config.views if needy or self.batches % LOOK_AGAIN == 0 else 0
-        shown = next(self.make_views(x, kind="clean")) if needy else x
-        learner = self.run(self.student, shown, grad=True)
-        student = self.run(self.student, x) if needy else learner.detach()
-        teacher = self.averaged(x, views)
-        pseudo = ((student + teacher) / 2).softmax(1)
+        needy = in_need(self.batches, self.observed["unaugmented_weight"])
+        views = config.views if needy else 0
+        student, teacher = self.run(self.student, x, grad=True), self.averaged(x, views)
+        pseudo = ((student.detach() + teacher) / 2).softmax(1)
         selected = self.select(pseudo)
 
-        loss = positive_loss(sharpen(pseudo, config.temperature), learner, selected)
-        loss = self.learn(loss + config.balance * imbalance(learner, class_mix(pseudo)))
+        loss = positive_loss(sharpen(pseudo, config.temperature), student, selected)
+        loss = self.learn(loss + config.balance * imbalance(student, class_mix(pseudo)))
         self.follow_student()
 
         confidence = pseudo.amax(1)
@@ -135,9 +131,9 @@ class Sift(TeacherAdapter):
         return selected
 
 
-def in_need(unaugmented_weight: float) -> bool:
-    """Whether augmentation is worth its time: views had a say when they were last made."""
-    return unaugmented_weight < LITTLE_SAY
+def in_need(batches: int, unaugmented_weight: float) -> bool:
+    """Whether views are worth their time: they had a say when they were last made, or it is time to look again."""
+    return unaugmented_weight < LITTLE_SAY or batches % LOOK_AGAIN == 0
 
 
 def class_mix(pseudo: Tensor) -> Tensor:
