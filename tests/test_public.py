@@ -16,7 +16,7 @@ from forks import Script
 PUBLIC = """
     AdaContrast Adapter BNAdapt CMF Client CoTTA Config ConfigError ConjugatePL CttaError DSS DeYO Domain EATA ETA Event
     Execution Guard InputError LAME MEMO METHODS ModelError Normalization Normalized OptimizerSettings RDumb RMT
-    ROID RoTTA SAR SHOT Source StateError Step Stream TENT TTT TTTMAE TestAug Traits VDP calibrate_gate corruptions
+    ROID RoTTA SAR SHOT Sift Source StateError Step Stream TENT TTT TTTMAE TestAug Traits VDP calibrate_gate corruptions
     create load models norm_parameters setting views
 """
 

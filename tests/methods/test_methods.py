@@ -116,10 +116,9 @@ def test_every_method_file_is_listed_and_tested():
 def test_predict_gives_the_prediction_of_a_step(method):
     """Before the step, or after it if the method predicts with the updated weights; without averaged augmentations."""
     case = Case(METHODS[method], "image_bn")
-    adapter, (x, other) = (
-        case.adapter(**({"augmentation_threshold": 0.0} if case.has("augmentation_threshold") else {})),
-        case.stream(2),
-    )
+    none = {"views": 0} if method == "sift" else {"augmentation_threshold": 0.0}
+    adapter = case.adapter(**{name: value for name, value in none.items() if case.has(name)})
+    x, other = case.stream(2)
     adapter(other)
     before = adapter.predict(x)
     logits = adapter(x)

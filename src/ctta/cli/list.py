@@ -22,7 +22,7 @@ EXAMPLES = "Examples:  ctta list methods    ctta list methods dss    ctta list p
 FIELD = ("field", "accepted", "default", "meaning")
 WIDE = 120  # columns of a terminal on which there is room for more than a sentence per method
 ABSENT = "–"
-RECOMMENDED = ("dss", "tent", "bn_adapt", "shot", "rmt")  # the documentation says for which case
+RECOMMENDED = ("sift", "dss", "tent", "bn_adapt", "shot", "rmt")  # the documentation says for which case
 ORDER = "First what we recommend, then the paper's methods, then the rest. Settings of one: ctta list methods NAME"
 
 Row = dict[str, Any]

@@ -37,6 +37,7 @@ from ctta.methods.rdumb import RDumb as RDumb
 from ctta.methods.deyo import DeYO as DeYO
 from ctta.methods.cotta import CoTTA as CoTTA
 from ctta.methods.dss import DSS as DSS
+from ctta.methods.sift import Sift as Sift
 from ctta.methods.vdp import VDP as VDP
 from ctta.methods.lame import LAME as LAME
 from ctta.methods.roid import ROID as ROID

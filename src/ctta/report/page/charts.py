@@ -22,6 +22,7 @@ MARKERS = ("circle", "square", "diamond", "up", "down")
 LOOKS = {  # colour, dash and marker of each method, on every page; relatives of a method share its colour
     "source": (0, "1 4", "square"),
     "dss": (1, "", "circle"),
+    "sift": (1, "8 3", "diamond"),
     "bn_adapt": (2, "", "diamond"),
     "tent": (3, "8 3", "up"),
     "adacontrast": (3, "2 3", "square"),

@@ -1,0 +1,149 @@
+"""Sift: a student and its teacher judge each sample together, and learn from what they select.
+
+Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equations are cited by their numbers.
+
+    student        s, the logits of student(x)
+    averaged       t = w teacher(x) + (1 - w) mean of teacher(view x); w by how much doubt augmentation adds
+                   (`teacher.confidence_weight`)
+    in_need        views are made if w was below 0.8 when they last were, and in every fourth batch; else t = teacher(x)
+    pseudo-label   y = softmax z, z = (s + t) / 2; the prediction is z, too, before the update
+    select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
+    positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
+    class_mix      q = mean over samples of k y + (1 - k) / C, k the confidence of y scaled to 0 ... 1
+    imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax s over the batch
+    loss           positive_loss + imbalance
+    follow_student teacher <- ema teacher + (1 - ema) student, Eq. 9
+
+What differs from DSS: student and teacher judge together, the teacher follows faster, views are 4 and only if they have
+a say, predictions are kept as diverse as the classes are, nothing is restored, and there is no negative learning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import torch
+from torch import Tensor
+
+from ctta.base.config import setting
+from ctta.base.limits import VIEWS
+from ctta.core import thresholds
+from ctta.core.adapter import Step
+from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
+from ctta.methods.dss import positive_loss, sharpen
+
+LITTLE_SAY = 0.8  # views have, if the un-augmented prediction has this weight or more
+LOOK_AGAIN = 4  # batches after which views are made to find out
+
+
+@dataclass(frozen=True)
+class SiftConfig(Augmentation, TeacherSettings, Normalization, OptimizerSettings):
+    """Settings of Sift."""
+
+    ema: float = setting(
+        0.99, "Decay of the teacher's moving average; 1: the teacher stays the source.", low=0.0, high=1.0
+    )
+    answers: Literal["student", "teacher", "both"] = setting(
+        "both", "Who predicts: the student, the teacher, or both, the sum of their logits."
+    )
+    draw: Literal["batch", "sample"] = setting(
+        "sample", "One random augmentation for the whole batch, or one per sample."
+    )
+    views: int = setting(
+        4, "Augmented views that the teacher averages if a batch is in need; 0: none.", low=0, high=VIEWS
+    )
+    lambda_: float = setting(0.9, "Decay of the threshold's moving average.", symbol="lambda", low=0.0, high=1.0)
+    temperature: float = setting(
+        0.6, "Sharpening of the pseudo-label; lower is sharper.", symbol="T", low=0.0, open_low=True
+    )
+    balance: float = setting(1.0, "Weight of the term that keeps predictions as diverse as the classes are.", low=0.0)
+
+
+class Sift(TeacherAdapter):
+    """Student and teacher judge each sample together; DSS's threshold selects what is learned from."""
+
+    name = "sift"
+    title = "Sift"
+    traits = Traits("all parameters", forwards=(2, 6), backwards=(1, 1), boundaries=True)
+    config_type = SiftConfig
+    config: SiftConfig
+    presets: ClassVar[Presets] = {
+        **same_presets(optimizer="adam", lr=1e-3),
+        "imagenet": {"optimizer": "sgd", "lr": 0.01},
+    }
+    threshold: Tensor
+    unaugmented_weight: Tensor  # w, when views were last made
+
+    def build(self) -> None:
+        self.student, self.teacher = self.copy_source(many_passes=True), self.copy_source(many_passes=True)
+        self.train_on(self.student.parameters())
+        state = thresholds.start(self.classes, *self.placement)
+        self.register_buffer("threshold", state.level)
+        self.register_buffer("unaugmented_weight", torch.zeros_like(state.level))
+
+    def begin_domain(self) -> None:
+        self.threshold.copy_(thresholds.domain_start(self.threshold, self.classes))
+
+    def observe(self, x: Tensor) -> Mapping[str, Tensor]:
+        return {"unaugmented_weight": self.unaugmented_weight}
+
+    def adapt(self, x: Tensor) -> Step:
+        config = self.config
+        needy = in_need(self.batches, self.observed["unaugmented_weight"])
+        views = config.views if needy else 0
+        student, teacher = self.run(self.student, x, grad=True), self.averaged(x, views)
+        pseudo = ((student.detach() + teacher) / 2).softmax(1)
+        selected = self.select(pseudo)
+
+        loss = positive_loss(sharpen(pseudo, config.temperature), student, selected)
+        loss = self.learn(loss + config.balance * imbalance(student, class_mix(pseudo)))
+        self.follow_student()
+
+        confidence = pseudo.amax(1)
+        info = {
+            "loss": loss,
+            "threshold": self.threshold.clone(),
+            "selected": selected.to(x.dtype).mean(),
+            "views": torch.tensor(views),
+            "confidence": confidence.mean(),
+        }
+        logits = self.answer(lambda: student, lambda: teacher)
+        return Step(logits, info, {"confidence": confidence, "selected": selected})
+
+    def averaged(self, x: Tensor, views: int) -> Tensor:
+        """The teacher's logits, of the batch and of so many views of it."""
+        unaugmented = self.run(self.teacher, x)
+        if views == 0:
+            return unaugmented
+        augmented = torch.stack(list(self.run_views(self.teacher, x, views, antithetic=True)))
+        weight = confidence_weight(mean_confidence(unaugmented), mean_confidence(augmented.flatten(0, 1)))
+        self.unaugmented_weight.copy_(weight)
+        return augmented.mean(0).lerp(unaugmented, weight)
+
+    def select(self, pseudo: Tensor) -> Tensor:
+        """Whether each sample is selected, (N,); the threshold moves first."""
+        state = thresholds.State(self.threshold, pseudo.new_empty(self.classes), self.threshold)
+        selected, state = thresholds.dynamic(pseudo, state, self.config.lambda_, "sum")
+        self.threshold.copy_(state.level)
+        return selected
+
+
+def in_need(batches: int, unaugmented_weight: float) -> bool:
+    """Whether views are worth their time: they had a say when they were last made, or it is time to look again."""
+    return unaugmented_weight < LITTLE_SAY or batches % LOOK_AGAIN == 0
+
+
+def class_mix(pseudo: Tensor) -> Tensor:
+    """The classes that the batch holds, as far as its pseudo-labels are sure, and all alike if they are not, (C,)."""
+    chance = 1 / pseudo.shape[1]
+    sure = (pseudo.amax(1, keepdim=True) - chance) / (1 - chance)
+    return (sure * pseudo + (1 - sure) * chance).mean(0)
+
+
+def imbalance(student: Tensor, mix: Tensor) -> Tensor:
+    """Kullback-Leibler divergence of the mean prediction from the classes that the batch holds, 0-d."""
+    mean = student.softmax(1).mean(0)
+    return (mean * ((mean + 1e-5) / (mix + 1e-5)).log()).sum()

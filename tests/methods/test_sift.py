@@ -1,0 +1,89 @@
+"""Sift's equations with numbers worked by hand, and the whole against plain torch."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import tensor
+
+from ctta import Sift
+from ctta.methods import sift
+from ctta.methods.sift import class_mix, imbalance, in_need
+from ctta.testing.networks import CLASSES, make_batch
+from plain import make_decisive, with_batch_statistics
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, tensor(expected), atol=1e-4, rtol=0)
+
+
+def test_the_mix_of_classes_follows_sure_labels_and_is_even_where_they_are_not():
+    close(class_mix(tensor([[1.0, 0.0], [1.0, 0.0]])), [1.0, 0.0])  # a burst of one class
+    close(class_mix(tensor([[0.5, 0.5], [0.5, 0.5]])), [0.5, 0.5])
+    # 0.9 is 0.8 of the way from chance to certainty: 0.8 * 0.9 + 0.2 * 0.5 = 0.82
+    close(class_mix(tensor([[0.9, 0.1]])), [0.82, 0.18])
+
+
+def test_imbalance_is_how_far_the_mean_prediction_is_from_the_mix():
+    student = tensor([[0.9, 0.1], [0.7, 0.3]]).log()  # mean 0.8 and 0.2
+    close(imbalance(student, tensor([0.5, 0.5])), 0.8 * math.log(1.6) + 0.2 * math.log(0.4))
+    close(imbalance(student, tensor([0.8, 0.2])), 0.0)
+
+
+def test_augmentation_is_worth_its_time_if_views_had_a_say():
+    assert in_need(1, 0.79)
+    assert not in_need(1, 0.8)
+    assert in_need(4, 0.8)  # to find out
+
+
+@pytest.mark.parametrize("views", [0, 2])
+def test_against_plain_torch(views, monkeypatch):
+    monkeypatch.setattr(sift, "LITTLE_SAY", 0.12)  # these views add little doubt, and have a say in some batches only
+    network = make_decisive().double()
+    student, teacher = with_batch_statistics(network), with_batch_statistics(network)
+    optimizer = torch.optim.Adam(student.parameters(), 1e-3)
+    adapter = Sift(network, preset="cifar10", ema=0.7, views=views, lambda_=0.8)
+    adapter.views = softened
+    threshold, selected, needs, weight = 1 / CLASSES, [], set(), 0.0
+    for number, x in enumerate((make_batch("image_bn", 16, seed).double() for seed in range(10)), start=1):
+        needy = views > 0 and (weight < 0.12 or number % 4 == 1)
+        s, t = student(x), teacher(x).detach()
+        if needy:
+            seen = teacher(softened(x, None)).detach()
+            sure, unsure = t.softmax(1).amax(1).mean(), seen.softmax(1).amax(1).mean()
+            weight = float((0.15 + 0.7 * (sure - unsure) / (1 - sure)).clamp(0, 1))
+            t = weight * t + (1 - weight) * seen
+        y = ((s + t) / 2).detach().softmax(1)
+        confidence, label = y.max(1)
+        threshold = 0.8 * threshold + 0.2 * confidence.mean().item()
+        share = torch.stack([confidence[label == c].sum() for c in range(CLASSES)])
+        good = confidence >= threshold * (share / share.max())[label]
+        sharp = y ** (1 / 0.6)
+        sharp = sharp / sharp.sum(1, keepdim=True)
+        p = s.softmax(1)
+        loss = -(sharp * p.log()).sum(1)[good].sum() / max(int(good.sum()), 1)
+        sure = (confidence[:, None] - 1 / CLASSES) / (1 - 1 / CLASSES)
+        mix, mean = (sure * y + (1 - sure) / CLASSES).mean(0), p.mean(0)
+        loss = loss + (mean * ((mean + 1e-5) / (mix + 1e-5)).log()).sum()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        with torch.no_grad():
+            for own, lead in zip(teacher.parameters(), student.parameters(), strict=True):
+                own.copy_(0.7 * own + 0.3 * lead)
+        step = adapter.step(x)
+        torch.testing.assert_close(step.logits, (s + t).detach(), atol=1e-9, rtol=1e-9)
+        torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-9, rtol=1e-9)
+        assert step.samples["selected"].tolist() == good.tolist()
+        assert step.info["views"] == (views if needy else 0)
+        selected.append(int(good.sum()))
+        needs.add(needy)
+    assert 0 < sum(selected) < 160
+    assert needs == ({False, True} if views else {False})
+
+
+def softened(x, random):
+    """A view without chance."""
+    return 0.5 * (x + x.roll(1, 3))
