@@ -16,6 +16,9 @@ Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equati
 
 What differs from DSS: student and teacher judge together, the teacher follows faster, views are 4 and only if they have
 a say, predictions are kept as diverse as the classes are, nothing is restored, and there is no negative learning.
+
+Settings were chosen on images of 32 x 32 (`results/README.md` has what did not help). Those of large images are CoTTA's
+and were not tried. On point clouds it is worse than the source model.
 """
 
 from __future__ import annotations
