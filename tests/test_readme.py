@@ -30,7 +30,7 @@ def test_the_readme_s_examples_run_one_after_the_other():
         exec(compile(example, str(README), "exec"), scope)
         assert scope.pop("logits").shape == (20, 10)
     assert scope["adapter"].batches == 3
-    assert scope["guard"].verdict == "healthy"
+    assert scope["adapter"].verdict == "healthy"
 
 
 @pytest.mark.parametrize("path", EXPLAINED, ids=lambda path: ".".join(path.parts))
@@ -63,6 +63,9 @@ def test_the_readme_s_links_lead_somewhere():
 def test_the_readme_s_numbers_are_those_of_the_table():
     with (README.parent / "results" / "cifar10_resnet20.csv").open(newline="") as file:
         means = {row["label"]: row["mean"] for row in csv.DictReader(file)}
+    with (README.parent / "results" / "sift.csv").open(newline="") as file:
+        sift = [float(row["mean"]) for row in csv.DictReader(file) if row["network"] == "CIFAR-10 ResNet-20"]
+    means["Sift"] = f"{sum(sift) / len(sift):.1f}"
     titles, errors = re.findall(r"^\| (?:error )?(\|.*)\|$", README.read_text(), re.MULTILINE)
     shown = {
         title.strip(): error.strip(" *") for title, error in zip(titles.split("|"), errors.split("|"), strict=True)

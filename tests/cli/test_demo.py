@@ -24,8 +24,8 @@ def test_images(tmp_path):
     small = ("--set", domains, "--set", "data.images=200", "--set", "method.views=1")
     code, out, err = ctta("demo", "--out", tmp_path / "demo", "--json", *small)
     assert code == 0, err
-    source, adapted = means(json.loads(out), "DSS guarded")
-    recommended = adapted.pop("DSS guarded")
+    source, adapted = means(json.loads(out), "Sift guarded")
+    recommended = adapted.pop("Sift guarded")
     assert recommended + 3 < min(adapted.values())
     assert max(adapted.values()) < source
 

@@ -20,7 +20,7 @@ def command(
     out: Annotated[Path, Option("--out", "-o", help="CSV file for the predictions.")] = Path("predictions.csv"),
     method: Annotated[
         str, Option(help="A name from `ctta list methods`, or file.py:Class, whose code is run.")
-    ] = "dss",
+    ] = "sift",
     preset: Annotated[str | None, Option(help="Preset of the method. Default: by the shape of the input.")] = None,
     change: Annotated[list[str] | None, Option("--set", metavar="FIELD=VALUE", help=CHANGE)] = None,
     weights: Annotated[str | None, Option(help="File with the weights of the model.")] = None,

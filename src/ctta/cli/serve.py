@@ -17,7 +17,7 @@ def command(
     model: Annotated[str | None, Argument(help=f"{MODEL} Default: embedded.")] = None,
     config: Annotated[Path | None, Option("--config", "-c", help="YAML file with settings; flags go first.")] = None,
     method: Annotated[
-        str | None, Option(help="A name from `ctta list methods`, or file.py:Class, whose code is run. Default: dss.")
+        str | None, Option(help="A name from `ctta list methods`, or file.py:Class, whose code is run. Default: sift.")
     ] = None,
     preset: Annotated[str | None, Option(help="Preset of the method.")] = None,
     change: Annotated[

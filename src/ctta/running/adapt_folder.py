@@ -1,6 +1,6 @@
 """Adapt to samples without labels, with any method: what `ctta adapt` does.
 
-    plan = plan_adaptation("timm:resnet50", "photos/", method="dss")
+    plan = plan_adaptation("timm:resnet50", "photos/", method="sift")
     for summary in plan.run("predictions.csv", report="runs/photos"):
         ...  # after every batch; the last one sums up all of them
 
@@ -322,7 +322,7 @@ def plan_adaptation(
     model: str,
     path: Path | str,
     *,
-    method: str = "dss",
+    method: str = "sift",
     preset: str | None = None,
     changes: Mapping[str, Any] | None = None,
     weights: str | None = None,

@@ -80,7 +80,7 @@ class AskedModel:
 def ask(
     model: str,
     *,
-    method: str = "dss",
+    method: str = "sift",
     preset: str | None = None,
     changes: Mapping[str, Any] | None = None,
     weights: str | None = None,

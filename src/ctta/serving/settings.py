@@ -21,7 +21,7 @@ class ServeSettings(Config):
 
     model: str = setting("embedded", "As in `ctta adapt`: embedded, a name, timm:NAME, hf:NAME, or file.py:function.")
     name: str = setting("model", "The name of the model in addresses: /v2/models/NAME.")
-    method: str = setting("dss", "A name from `ctta list methods`, or file.py:Class.")
+    method: str = setting("sift", "A name from `ctta list methods`, or file.py:Class.")
     preset: str | None = setting(None, "Preset of the method; none: safe settings by the shape of the input.")
     changes: Mapping[str, Scalar] | None = setting(None, "Single fields of the method's settings.")
     weights: str | None = setting(None, "File with the weights of the model.")
