@@ -122,6 +122,7 @@ def running(name: str, x: torch.Tensor) -> Iterator[Other]:
                     if time.monotonic() > deadline or process.poll() is not None:
                         raise
                     time.sleep(0.5)
+            other.connection.close()  # servers end idle ones; it opens again by itself
             yield other
         finally:
             process.terminate()
