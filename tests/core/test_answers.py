@@ -10,7 +10,14 @@ from ctta import METHODS, RMT, StateError
 from ctta.core.teacher import TeacherAdapter
 from ctta.testing.networks import make_batch, make_network
 
-FIELDS = {"cotta": {"views": 2}, "dss": {"views": 2}, "rmt": {"source_free": True}, "rotta": {"every": 8}, "vdp": {}}
+FIELDS = {
+    "cotta": {"views": 2},
+    "dss": {"views": 2},
+    "rmt": {"source_free": True},
+    "rotta": {"every": 8},
+    "sift": {"views": 2},
+    "vdp": {},
+}
 STREAM = [make_batch("image_bn", 8, seed) for seed in range(5)]
 WITH_TEACHER = sorted(name for name, method in METHODS.items() if issubclass(method, TeacherAdapter))
 

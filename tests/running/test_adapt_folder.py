@@ -103,7 +103,9 @@ def test_the_terminal_and_the_page_have_one_verdict(tmp_path, model, photos, mon
 
 
 def test_a_method_that_selects_reports_what(tmp_path, model, photos):
-    summary = drain(plan_adaptation(model, photos, changes={"views": 1, "threshold": 0.9}), tmp_path / "p.csv")
+    summary = drain(
+        plan_adaptation(model, photos, method="dss", changes={"views": 1, "threshold": 0.9}), tmp_path / "p.csv"
+    )
     assert {row["selected"] for row in rows(tmp_path / "p.csv")} == {"0"}, f"{SURE} is below the threshold"
     assert summary.predicted == 10
 
