@@ -6,7 +6,7 @@ Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equati
     averaged       t = w teacher(x) + (1 - w) mean of teacher(view x); w by how much doubt augmentation adds
                    (`teacher.confidence_weight`)
     in_need        views are made if w was below 0.8 when they last were, and in every fourth batch; else t = teacher(x)
-    pseudo-label   y = softmax z, z = (s + t) / 2; the prediction is z, too, before the update
+    pseudo-label   y = softmax((s + t) / 2), whose confidence is reported; the prediction is s + t, before the update
     select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
     positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
     class_mix      q = mean over samples of k y + (1 - k) / C, k the confidence of y scaled to 0 ... 1
@@ -128,7 +128,7 @@ class Sift(TeacherAdapter):
 
     def select(self, pseudo: Tensor) -> Tensor:
         """Whether each sample is selected, (N,); the threshold moves first."""
-        state = thresholds.State(self.threshold, pseudo.new_empty(self.classes), self.threshold)
+        state = thresholds.State(self.threshold, self.threshold.expand(self.classes), self.threshold)  # no averages
         selected, state = thresholds.dynamic(pseudo, state, self.config.lambda_, "sum")
         self.threshold.copy_(state.level)
         return selected

@@ -121,8 +121,8 @@ class AdaptationSummary:
         """How many predictions are not those of what was learned, if any."""
         words = (
             f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, with the "
-            f"method's statistics. A new adapter is on trial for its first {TRIAL} samples, and without a sign of a "
-            "shift there is nothing to gain."
+            f"method's statistics. A new adapter is on trial for its first {TRIAL} samples; without a sign of a "
+            "shift, learning has nothing to gain."
         )
         return [words] if self.distrusted else []
 

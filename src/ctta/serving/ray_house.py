@@ -3,8 +3,7 @@
 Every stream has exactly one home: the hash of its name says which, and an actor of a name is there once. If its node
 dies, Ray starts the actor on another one, which goes on from what was saved in the shared folder; requests wait
 meanwhile. What can be lost is what a killed process loses; a batch whose answer died with its home is asked again, so
-it may be learned twice. Each home has a folder of its own, so the number of homes
-belongs to the folder.
+it may be learned twice. Each home has a folder of its own, so the number of homes belongs to the folder.
 """
 
 from __future__ import annotations
