@@ -115,16 +115,25 @@ def test_layers_without_statistics_of_their_own_get_those_of_the_batch():
 
 def test_a_guard_exports_what_it_answers_with(monkeypatch):
     guard = Guard(adapted("tent", lr=0.05, statistics="auto"))
-    assert guard.network is guard.adapter.source_model, "it is on trial"
-    assert close(guard.export(X)(X), guard.predict(X))
+    adapter = guard.adapter
+    assert close(guard.export(X)(X), adapter.reference(X)), "it is on trial"
     guard.state = replace(guard.state, trial=0)
-    assert guard.network is guard.adapter.network
-    assert close(guard.export(X)(X), guard.predict(X))
+    assert close(guard.export(X)(X), adapter.predict(X))
     monkeypatch.setattr("ctta.core.health.WATCH", -1.0)
     assert guard.verdict == "watched"
-    assert guard.network is guard.adapter.source_model
     assert close(guard.export(X)(X), guard.predict(X))
-    assert not close(guard.export(X)(X), guard.adapter.export(X)(X))
+    assert not close(guard.export(X)(X), adapter.export(X)(X))
+
+
+@pytest.mark.parametrize("trial", [0, 1])
+def test_a_guard_exports_the_say_of_the_unadapted_model(trial):
+    guard = Guard(adapted("tent", lr=0.05, statistics="mixed"))
+    guard.state = replace(guard.state, trial=trial, heard=True)
+    one = (guard.adapter.reference if trial else guard.adapter.predict)(X)
+    mean = (one.softmax(1) + guard.adapter.source(X).softmax(1)) / 2
+    assert close(guard.export(X)(X).exp(), mean)
+    assert close(guard.predict(X).exp(), mean)
+    assert not close(one.softmax(1), mean)
 
 
 def test_the_adapter_stays_as_it_was():

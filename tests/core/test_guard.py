@@ -77,6 +77,41 @@ def test_signs_in_numbers():
     assert signs["confidence_gap"] == pytest.approx(0, abs=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("source", "reference", "heard"),
+    [
+        ([0.9, 0.9], [0.8, 0.8], True),  # as the unadapted model says, but less sure
+        ([0.8, 0.8], [0.9, 0.9], False),  # surer
+        ([0.8, 0.8], [0.8, 0.8], False),
+        ([0.9, 0.9], [0.2, 0.9], False),  # differs in half of the labels, which is 0.4 beyond a doubt of 0.1
+        ([0.65, 0.65], [0.4, 0.6], True),  # 0.15 beyond a doubt of 0.35
+    ],
+)
+def test_whether_the_unadapted_model_is_heard(source, reference, heard):
+    """Probabilities of the first of two classes."""
+    logits = [torch.tensor([[p, 1 - p] for p in one]).log() for one in (reference, source)]
+    assert bool(health.heard(*logits)) == heard
+
+
+def test_the_unadapted_model_has_a_say_while_statistics_make_the_model_less_sure():
+    """A sure network, whose later batches are moved so that their own statistics make it less sure."""
+    network = sure_network().train()
+    with torch.no_grad():
+        for seed in range(200):
+            network(make_batch("image_bn", 64, seed))
+    adapter = TENT(network.eval(), statistics="batch", lr=1e-5)
+    guard, said = trusting(Guard(adapter, every=2)), set()
+    for seed in range(20):
+        x = make_batch("image_bn", 16, seed)
+        own, source = adapter.predict(x), adapter.source(x)
+        step = guard.step(x)
+        said.add(heard := bool(guard.state.heard))
+        expected = (own.softmax(1) + source.softmax(1)) / 2 if heard else own.softmax(1)
+        assert torch.allclose(step.logits.softmax(1), expected, atol=1e-4)
+        assert step.info["confidence"] == pytest.approx(expected.amax(1).mean().item(), abs=1e-4)
+    assert said == {True, False}, "both kinds of batches came"
+
+
 def test_narrowing_in_numbers():
     reference = torch.eye(4)[[0, 1, 2, 3]] * 50
     logits = torch.eye(4)[[0, 0, 0, 3]] * 50
@@ -123,7 +158,8 @@ def test_small_batches_are_learned_from_at_a_part_of_the_rate(samples, part):
     assert guard.adapter.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * part)
 
 
-def test_a_healthy_adapter_is_left_alone():
+def test_a_healthy_adapter_is_left_alone(monkeypatch):
+    monkeypatch.setattr(health, "REFUTED", -1.0)  # the unadapted model is never heard
     plain, adapter = (TENT(make_network("image_bn"), lr=1e-4) for _ in range(2))
     guard = Guard(adapter)
     for seed in range(12):
@@ -150,8 +186,9 @@ def test_the_adapter_answers_only_after_its_trial():
 
 
 @pytest.mark.parametrize(("shifted", "statistics"), [(False, "auto"), (True, "auto"), (False, "batch")])
-def test_without_a_shift_the_source_s_weights_answer(shifted, statistics):
+def test_without_a_shift_the_source_s_weights_answer(shifted, statistics, monkeypatch):
     """On batches whose statistics are the source's own there is nothing to gain; they differ little from them."""
+    monkeypatch.setattr(health, "REFUTED", -1.0)  # the unadapted model is never heard
     network = make_network("image_bn").train()
     with torch.no_grad():
         for seed in range(200):

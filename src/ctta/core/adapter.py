@@ -182,8 +182,8 @@ class Adapter(Processing):
         return self.step(x).logits
 
     @adapts_in_turn
-    def step(self, x: Tensor, *, reference: bool = False) -> Step:
-        """Predict, adapt, and report what happened; if asked for, with the `reference` prediction of the same batch."""
+    def step(self, x: Tensor, *, reference: bool = False, source: bool = False) -> Step:
+        """Predict, adapt, and report what happened; if asked for, with `reference` and `source` of the same batch."""
         if not self.prepared and self.source_for(self.config.asdict()) != "none":
             raise StateError(
                 f"{type(self).__name__} needs source data once before the stream: "
@@ -202,7 +202,12 @@ class Adapter(Processing):
             self.skipped += self._batch.skipped
             self.batches += 1
             step = self._complete(step, seen)
-            return replace(step, reference=self._reference_logits(x)) if reference else step
+            if reference:
+                step = replace(step, reference=self._reference_logits(x))
+            if source:
+                same = step.reference if norms.keeps_source(self.source_model) else None
+                step = replace(step, source=check_logits(self._source_logits(x)) if same is None else same)
+            return step
 
     @in_turn
     def predict(self, x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +35,22 @@ def frozen_copy(adapter: Processing, network: nn.Module, x: Tensor | None) -> nn
             norms.freeze_statistics(plain, x)
     networks.remove_own_hooks(plain)
     return plain.to(memory_format=torch.contiguous_format).requires_grad_(False).eval()  # type: ignore[call-overload,no-any-return]
+
+
+def average(*logits: Tensor) -> Tensor:
+    """Logits whose probabilities are the mean of theirs, (N, C)."""
+    return torch.stack(logits).log_softmax(2).logsumexp(0) - math.log(len(logits))
+
+
+class Averaged(nn.Module):
+    """Networks whose probabilities are averaged."""
+
+    def __init__(self, *parts: nn.Module) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return average(*(part(x) for part in self.parts))
 
 
 class Summed(nn.Module):

@@ -14,8 +14,9 @@ from ctta.base.errors import ConfigError, InputError, StateError
 from ctta.base.randomness import mix
 from ctta.core import health, optim
 from ctta.core import probe as probes
+from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter, Step
-from ctta.core.export import frozen_copy
+from ctta.core.export import Averaged, average, frozen_copy
 from ctta.core.saving import Savable
 from ctta.core.shares import AT_HOME
 from ctta.core.turns import adapts_in_turn, in_turn
@@ -68,6 +69,7 @@ class GuardState:
     frozen: bool = False
     trial: int = TRIAL  # samples that are still to be compared before the adapter answers
     doubt: float = 0.0  # that the domain has shifted, as far as auto statistics say
+    heard: bool = False  # the unadapted model has a say in the answer, see `health`
     confidence: float = 1.0  # of the reference, an average over batches
     lost: bool = False
     probed: int = 0  # the batch before which the clean samples were last known
@@ -87,9 +89,10 @@ class Guard(Savable):
     Every few batches, and all of them while there is evidence of harm, the adapter's prediction is compared with that
     of the source's weights (see `core.health`). The guard answers with the latter while there is much evidence or the
     adapter narrows its answers, for the first samples, for some after an alarm, and while auto statistics see no sign
-    that the domain has shifted: there is nothing to gain then. If the evidence is enough, what was learned is taken
-    back: to the last healthy state, at the next alarm to an older one, then to the source with a smaller rate, then for
-    good. Small batches are learned from at a part of the rate.
+    that the domain has shifted: there is nothing to gain then. If the stream's statistics make the source's weights
+    less sure, the answer is averaged with that of the unadapted model. If the evidence is enough, what was learned is
+    taken back: to the last healthy state, at the next alarm to an older one, then to the source with a smaller rate,
+    then for good. Small batches are learned from at a part of the rate.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -139,22 +142,21 @@ class Guard(Savable):
         """Predict, adapt, and report what happened; take back what does harm."""
         self._examine(self.adapter.batches)
         if self.state.frozen:
-            return self._answer(self.adapter.reference(x), Step(x, self._info({})))
+            reference, source = self.adapter.reference(x), self.adapter.source(x)
+            self.state = replace(self.state, heard=bool(health.heard(reference, source)))
+            return self._safe(Step(reference, self._info({}), reference=reference, source=source))
         batch = self.adapter.batches
         self._set_rate(batch, len(x))
-        in_doubt = self._distrusts or self.state.evidence > 0
-        step = self.adapter.step(x, reference=in_doubt or batch < FIRST or batch % self.every == 0)
-        self._bet(x, batch)
-        if (reference := step.reference) is None:
-            return replace(step, info={**step.info, **self._info({})})
-        found = self._compare(step, reference, batch)
-        distrusted, unproven = self._distrusts, self._unproven
-        step = replace(step, info={**step.info, **self._info(found)})
+        compares = self._distrusts or self.state.evidence > 0 or batch < FIRST or batch % self.every == 0
+        step = self.adapter.step(x, reference=compares, source=compares or self.state.heard)
+        self._bet(step.source, batch)
+        found = self._compare(step, batch) if compares else {}
+        step = self._safe(replace(step, info={**step.info, **self._info(found)}))
         if self.verdict == "harmful":
             self._roll_back(batch)
-        elif not unproven and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
+        elif compares and not self._unproven and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
-        return self._answer(reference, step) if distrusted else step
+        return step
 
     @property
     def _last_snapshot(self) -> int:
@@ -166,15 +168,22 @@ class Guard(Savable):
         info = {**step.info, "confidence": confidence.mean()}
         return replace(step, logits=logits, info=info, samples={**step.samples, "confidence": confidence})
 
+    def _safe(self, step: Step) -> Step:
+        """The step with the answer that is the safe one."""
+        logits = step.logits
+        if self._distrusts:
+            assert step.reference is not None
+            logits = step.reference
+        if self.state.heard:
+            assert step.source is not None
+            logits = average(logits, step.source)
+        return self._answer(logits, step) if self._distrusts or self.state.heard else step
+
     @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        return self.adapter.reference(x) if self._distrusts else self.adapter.predict(x)
-
-    @property
-    def network(self) -> nn.Module:
-        """The network that predicts: the adapter's, or the source's as long as that is the safe one."""
-        return self.adapter.source_model if self._distrusts else self.adapter.network
+        logits = self.adapter.reference(x) if self._distrusts else self.adapter.predict(x)
+        return average(logits, self.adapter.source(x)) if self.state.heard else logits
 
     @property
     def _distrusts(self) -> bool:
@@ -189,7 +198,12 @@ class Guard(Savable):
     @in_turn
     def export(self, x: Tensor | None = None) -> nn.Module:
         """A plain module that answers as `predict` does, see `Adapter.export`."""
-        return frozen_copy(self.adapter, self.network, x) if self._distrusts else self.adapter.export(x)
+        adapter, model = self.adapter, self.adapter.source_model
+        exported = frozen_copy(adapter, model, x) if self._distrusts else adapter.export(x)
+        if not self.state.heard:
+            return exported
+        with norms.source_statistics(model, adapter.statistics):
+            return Averaged(exported, frozen_copy(adapter, model, None))
 
     def made(self) -> dict[str, Any]:
         return {**self.adapter.made(), "every": self.every}
@@ -240,13 +254,16 @@ class Guard(Savable):
         self.state, self.snapshots, self.events = GuardState(), [], []
         self.means, self.bet = None, probes.Bet()
 
-    def _compare(self, step: Step, reference: Tensor, batch: int) -> dict[str, float]:
+    def _compare(self, step: Step, batch: int) -> dict[str, float]:
         """Take in what one batch says; gives the signs by name."""
-        adapter, logits = self.adapter, step.logits
+        adapter, logits, reference, source = self.adapter, step.logits, step.reference, step.source
+        assert reference is not None
+        assert source is not None
         with torch.no_grad():
             self.means = (self.means or health.Means.uniform(logits.shape[1])).with_batch(logits, reference)
             found = {"excess": health.excess(logits, reference), **health.signs(logits, reference)}
             found |= {"narrowing": self.means.narrowing(), "doubt": step.info.get("doubt", logits.new_zeros(()))}
+            found["heard"] = health.heard(reference, source)
             if adapter.trained:
                 found["distance"] = health.distance(*adapter.trained_and_source())
             numbers = torch.stack([value.to(torch.float32) for value in found.values()]).tolist()
@@ -256,7 +273,7 @@ class Guard(Savable):
         since = batch if evidence == 0 else self.state.since
         trial = max(0, self.state.trial - len(logits))
         known = {"evidence": evidence, "narrowing": signs["narrowing"], "doubt": signs.pop("doubt"), "since": since}
-        self.state = replace(self.state, **known, trial=trial, confidence=confidence)
+        self.state = replace(self.state, **known, heard=bool(signs["heard"]), trial=trial, confidence=confidence)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
@@ -276,13 +293,13 @@ class Guard(Savable):
             self._roll_back(batch, f" ({found})")
         self.state = replace(self.state, probed=batch)
 
-    def _bet(self, x: Tensor, batch: int) -> None:
+    def _bet(self, source: Tensor | None, batch: int) -> None:
         """Bet that a batch is not like the clean samples; after it is won and told, no more."""
-        if self.probe is None or self.bet.won or batch % self.every:
+        if self.probe is None or self.bet.won or source is None or batch % self.every:
             return
         random = torch.Generator().manual_seed(mix(self.adapter.seed, batch))
-        found = probes.bins(self.adapter.source(x))
-        self.bet = self.bet.place(found, torch.rand(len(x), generator=random).tolist(), self.probe.clean)
+        found = probes.bins(source)
+        self.bet = self.bet.place(found, torch.rand(len(source), generator=random).tolist(), self.probe.clean)
         if self.bet.won:
             words = (
                 "the stream is not like the clean samples (an error of this sentence has a probability of at most "

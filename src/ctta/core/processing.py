@@ -38,6 +38,7 @@ class Step:
     info: Mapping[str, Tensor] = field(default_factory=dict)  # 0-d: loss, confidence, threshold, selected, views ...
     samples: Mapping[str, Tensor] = field(default_factory=dict)  # (N,): confidence, selected ...
     reference: Tensor | None = None  # (N, C): the prediction of the source's weights, if it was asked for
+    source: Tensor | None = None  # (N, C): that of the unadapted model, if it was asked for
 
 
 class Processing(MethodTools):

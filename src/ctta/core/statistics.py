@@ -275,6 +275,12 @@ def _take_statistics(
         used[layer] = mean, variance
 
 
+def keeps_source(module: nn.Module) -> bool:
+    """Whether every BatchNorm layer normalises with the source's statistics, or there is none."""
+    hooks = [hook for layer in _batch_norms(module) if (hook := _hook(layer))]
+    return not uses_batch(module) and all(hook.kind == "source" for hook in hooks)
+
+
 def has_own(module: nn.Module) -> bool:
     """Whether a BatchNorm layer normalises each sample with statistics of its own."""
     return any(hook.kind == "instance" for layer in _batch_norms(module) if (hook := _hook(layer)))
