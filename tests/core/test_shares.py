@@ -82,7 +82,7 @@ def test_half_of_a_batch_does_not_make_images_less_alike_than_the_whole():
 def test_a_layer_worked_by_hand():
     """Two images with means 2 and 6, variance 1 each: mean 4, variance 5. The mean squares are 5 and 37."""
     x = torch.tensor([[[1.0, 3.0]], [[5.0, 7.0]]])
-    mean, variance, excess = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, Belief(0.5, 0.5))
+    mean, variance, excess, _ = shares.blend(x, torch.zeros(1), torch.ones(1), 0.0, Belief(0.5, 0.5))
     explained = 0.475 / 0.525
     assert mean.item() == pytest.approx(4 * (9 - explained) / 9.5)  # a shift of 16 counts as 9, a spread of 4.05 as 1
     of_variance = (9 / 3 - explained) / (9 / 3 + 0.5)  # a shift of 4 squared counts as 9, the spread of 256 as 3
@@ -95,7 +95,7 @@ def test_one_channel_that_was_nearly_constant_is_not_all_there_is():
     x = torch.randn(64, 64, 5, 5, generator=torch.Generator().manual_seed(0))
     variance = torch.ones(64)
     variance[0] = 1e-6
-    _, found, excess = shares.blend(x, torch.zeros(64), variance, 1e-8, Belief(1 / 64))
+    _, found, excess, _ = shares.blend(x, torch.zeros(64), variance, 1e-8, Belief(1 / 64))
     assert excess < 3
     assert (found[1:] - 1).abs().max() < 0.2
 
@@ -105,7 +105,7 @@ def test_one_channel_that_was_nearly_constant_is_not_all_there_is():
 def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
     monkeypatch.setattr(shares, "share", lambda shift, spread, belief: (torch.ones_like(shift), shift))
     x = torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=dtype) * 3 + 1
-    mean, variance, _ = shares.blend(x, torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype), 1e-5, CAUTIOUS)
+    mean, variance, *_ = shares.blend(x, torch.zeros(4, dtype=dtype), torch.ones(4, dtype=dtype), 1e-5, CAUTIOUS)
     flat = x.transpose(0, 1).flatten(1)
     assert mean.dtype == dtype
     torch.testing.assert_close(mean, flat.mean(1))
@@ -114,7 +114,7 @@ def test_full_shares_are_the_batch_s_statistics(shape, dtype, monkeypatch):
 
 @pytest.mark.parametrize("shape", [(64, 4), (64, 4, 1), (64, 4, 1, 1)])
 def test_a_layer_after_pooling_keeps_the_source_s_statistics(shape):
-    mean, variance, excess = shares.blend(
+    mean, variance, excess, _ = shares.blend(
         torch.randn(shape) * 3 + 5, torch.zeros(4), torch.ones(4), 1e-5, Belief(1 / 64, 0.1)
     )
     assert torch.equal(mean, torch.zeros(4))
@@ -126,17 +126,17 @@ def test_a_mixed_batch_follows_a_shift_that_one_class_does_not():
     x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0)) * 2 + 1
     x = x + 0.3 * torch.randn(64, 4, 1, 1, generator=torch.Generator().manual_seed(1))
     source = torch.zeros(4), torch.ones(4)
-    mean, variance, _ = shares.blend(x, *source, 1e-5, Belief(1 / 64, 0.1))
+    mean, variance, *_ = shares.blend(x, *source, 1e-5, Belief(1 / 64, 0.1))
     assert (mean > 0.7).all()
     assert (variance > 3).all()
-    mean, variance, _ = shares.blend(x, *source, 1e-5, CAUTIOUS)
+    mean, variance, *_ = shares.blend(x, *source, 1e-5, CAUTIOUS)
     assert torch.equal(mean, source[0])
 
 
 def test_a_variance_that_falls_is_followed_as_far_as_one_that_rises():
     x = torch.randn(64, 4, 5, 5, generator=torch.Generator().manual_seed(0))
     for factor in (0.01, 100.0):
-        _, variance, _ = shares.blend(x * math.sqrt(factor), torch.zeros(4), torch.ones(4), 1e-5, Belief(1 / 64, 0.1))
+        _, variance, *_ = shares.blend(x * math.sqrt(factor), torch.zeros(4), torch.ones(4), 1e-5, Belief(1 / 64, 0.1))
         assert (variance / factor).log().abs().max() < 0.3
 
 
@@ -171,18 +171,44 @@ def test_it_costs_one_pass_more_and_none_without_batch_norm():
         assert torch.equal(adapter(X), [plain := TENT(make_network(kind)), plain(X), plain(X)][-1])
 
 
-def test_every_pass_of_a_batch_knows_its_likeness(monkeypatch):
-    """The first pass is the cautious one; those of teacher and student, with all their views, follow what it found."""
-    known, blend = [], shares.blend
+def test_what_the_source_network_finds_is_carried_over(monkeypatch):
+    """The first pass is the cautious one, the second settles the shares; teacher and student follow what it found."""
+    known, carried, blend, of = [], [], shares.blend, shares.Correction.of
     monkeypatch.setattr(shares, "blend", lambda *args: known.append(args[-1]) or blend(*args))
+    monkeypatch.setattr(shares.Correction, "of", lambda self, *args: carried.append(self) or of(self, *args))
     adapter = DSS(make_network("image_bn"), statistics="auto", views=2, augmentation_threshold=1.0)
     adapter(X)
     first, rest = known[:2], known[2:]  # there are two layers
     assert first == [CAUTIOUS, CAUTIOUS]
-    assert len(rest) >= 6
-    assert len({id(belief) for belief in rest}) == 1
+    assert len(rest) == 2
+    assert rest[0] is rest[1]
     assert 1 / 8 <= rest[0].likeness.item() < 1
     assert 0 < rest[0].doubt.item() <= shares.DOUBT
+    assert len(carried) >= 6
+    assert len({id(correction) for correction in carried}) == 2, "one for each layer"
+
+
+def test_a_correction_in_numbers():
+    """Batch 1 and 4, wanted 5 and 16: two deviations more, four times the variance; of -1 and 1 that is 1 and 4."""
+    correction = shares.Correction.between(
+        (torch.ones(1), torch.tensor([4.0])), (torch.tensor([5.0]), torch.tensor([16.0])), 0.0
+    )
+    assert correction == (2, 4)
+    assert correction.of(-torch.ones(1), torch.ones(1), 0.0) == (1, 4)
+
+
+def test_weights_that_only_scale_and_move_activations_change_nothing():
+    """The source's statistics do not belong to them, and a model that learns must not get worse by that."""
+    network = make_network("image_bn").double()
+    adapter = TENT(network, statistics="auto", lr=0.0)
+    x = make_batch("image_bn", 64, 1).double() * 0.3
+    before = adapter(x)
+    with torch.no_grad():
+        adapter.network.conv1.weight.mul_(3)
+        adapter.network.conv1.bias.mul_(3).add_(2)
+        adapter.network.bn1.eps *= 9
+    torch.testing.assert_close(adapter(x), before, rtol=1e-4, atol=1e-4)
+    assert not torch.allclose(before, adapter.source(x), atol=1e-2), "the statistics are not the source's"
 
 
 def test_single_images_are_predicted_as_by_the_source():

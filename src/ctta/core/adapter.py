@@ -229,8 +229,9 @@ class Adapter(Processing):
             return self._reference_logits(x)
 
     def _reference_logits(self, x: Tensor) -> Tensor:
+        known = self._batch.reference
         with torch.no_grad():
-            return check_logits(self.run(self.source_model, x))
+            return check_logits(self.run(self.source_model, x) if known is None else known)
 
     @adapts_in_turn
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:

@@ -192,7 +192,7 @@ class Processing(MethodTools):
         return boundary
 
     def _compare(self, x: Tensor) -> None:
-        """For auto statistics: what the source model's predictions and layers say about the batch."""
+        """For auto statistics: what the source network's predictions and layers say about the batch."""
         if not norms.is_auto(self.source_model):
             return
         if x.dim() < 4:
@@ -202,3 +202,6 @@ class Processing(MethodTools):
                 logits = self.run(self.source_model, part)
                 if found := norms.excesses(self.source_model):
                     norms.expect(self, believe(logits, found, len(x)))
+            if self._networks:
+                self._batch.reference = self.run(self.source_model, x)
+                norms.keep_corrections(self.source_model)

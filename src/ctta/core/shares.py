@@ -36,12 +36,21 @@ of likeness 1: on a clean stream they are the source's own predictions. What the
 
 Of a large batch the second half is predicted under what the first half gave. That is one pass more per batch. Nothing
 is remembered from batch to batch, so no stream can spoil the shares.
+
+The source's statistics belong to the source's weights. Weights that have learned give other activations, so the shares
+are found in the source network alone, in one pass more, and what they come to is carried over to other weights
+
+    correction  = (mean - batch mean) / batch deviation, and variance / batch variance, in the source network
+    mean        = batch mean + correction batch deviation, variance = batch variance correction, in the adapted one
+
+For the source's weights that changes nothing.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -65,6 +74,30 @@ class Belief:
 
 CAUTIOUS = Belief()
 NOTHING = Belief(doubt=math.inf)  # no shift is followed at all
+
+
+class Correction(NamedTuple):
+    """By how much statistics differ from the batch's, in units of its deviation and of its variance; (C,) each."""
+
+    mean: Tensor
+    variance: Tensor
+
+    @classmethod
+    def between(cls, batch: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], eps: float) -> Correction:
+        """What leads from the batch's mean and variance to the wanted ones."""
+        scale = batch[1] + eps
+        return cls((wanted[0] - batch[0]) / scale.sqrt(), (wanted[1] + eps) / scale)
+
+    def of(self, mean: Tensor, variance: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+        """The batch's mean and variance, corrected."""
+        scale = variance + eps
+        return mean + self.mean * scale.sqrt(), self.variance * scale - eps
+
+
+def moments(x: Tensor, dims: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Mean and variance over these dimensions. On a CPU `torch.var_mean` takes many times as long."""
+    mean = x.mean(dims, keepdim=True)
+    return mean.squeeze(dims), (x - mean).square().mean(dims)
 
 
 def probes(x: Tensor) -> list[Tensor]:
@@ -104,14 +137,20 @@ def spread(values: Tensor, prior: float, widest: float) -> Tensor:
     return (values.var(0, correction=0) + prior / len(values)).clamp(max=widest).mean()
 
 
-def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and variance for a layer's input (N, C, ...), between the source's own and the batch's; and the excess.
+class Blended(NamedTuple):
+    """Statistics between the source's own and the batch's."""
 
-    Gradients flow through the batch's statistics, not through the shares.
-    """
+    mean: Tensor
+    variance: Tensor
+    excess: Tensor  # 0-d
+    correction: Correction | None  # None: the source's own, whatever the weights are
+
+
+def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief) -> Blended:
+    """Statistics for a layer's input (N, C, ...) in the source network, from the source's own."""
     if x[0, 0].numel() == 1:
-        return mean, variance, mean.new_zeros(())
-    image_variance, image_mean = torch.var_mean(x.reshape(*x.shape[:2], -1), 2, correction=0)
+        return Blended(mean, variance, mean.new_zeros(()), None)
+    image_mean, image_variance = moments(x, tuple(range(2, x.dim())))
     batch_mean = image_mean.mean(0)
     batch_variance = (image_variance + (image_mean - batch_mean).square()).mean(0)
     log_source, log_batch = (variance + eps).log(), (batch_variance + eps).log()
@@ -122,5 +161,6 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief)
         mean_share, of_mean = share(shift, spread(means, PRIOR_MEAN, WIDEST_MEAN), belief)
         shift = ((batch_variance - variance) / (variance + eps)).square().clamp(max=FARTHEST).mean()
         variance_share, of_variance = share(shift, spread(squares, PRIOR_SQUARE, WIDEST_SQUARE), belief)
-    blended = log_source.lerp(log_batch, variance_share).exp() - eps
-    return mean.lerp(batch_mean, mean_share), blended, of_mean.maximum(of_variance)
+    blended = mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
+    correction = Correction.between((batch_mean, batch_variance), blended, eps)
+    return Blended(*blended, of_mean.maximum(of_variance), correction)

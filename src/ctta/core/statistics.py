@@ -51,7 +51,9 @@ class StreamStatistics:
         self.kind: Statistics = "source"
         self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry per pass
         self.belief = shares.CAUTIOUS  # what is known of this batch
-        self.excess: Tensor | None = None  # of this batch's shift in the last pass, for auto statistics
+        self.blended: shares.Blended | None = None  # in the last pass, for auto statistics
+        self.origin: StreamStatistics | None = None  # that of the same layer in the source network, if this is another
+        self.correction: shares.Correction | None = None  # of this batch's statistics, in the source network
 
     def __call__(
         self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -69,14 +71,17 @@ class StreamStatistics:
     def _statistics(self, layer: _BatchNorm, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and variance to normalise with."""
         source_mean, source_var = _source(layer)
+        others = (0, *range(2, x.dim()))
         if self.kind == "auto":
-            mean, variance, self.excess = shares.blend(x, source_mean, source_var, layer.eps, self.belief)
-            return mean, variance
+            if self.origin is not None and self.origin.correction is not None:
+                return self.origin.correction.of(*shares.moments(x, others), layer.eps)
+            self.blended = shares.blend(x, source_mean, source_var, layer.eps, self.belief)
+            return self.blended.mean, self.blended.variance
         if self.kind == "instance":
             return instance_statistics(x, source_mean, source_var, layer.eps)
         if self.kind == "average":
             return _stream(layer)
-        variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
+        mean, variance = shares.moments(x, others)
         if self.kind in FOLLOWING:
             self.seen.append((mean.detach(), variance.detach()))
         if self.kind != "batch":
@@ -187,7 +192,7 @@ def discard_statistics(module: nn.Module) -> None:
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.seen.clear()
-            hook.belief, hook.excess = shares.CAUTIOUS, None
+            hook.belief, hook.blended, hook.correction = shares.CAUTIOUS, None, None
 
 
 def expect(module: nn.Module, belief: shares.Belief) -> None:
@@ -205,8 +210,22 @@ def doubt(module: nn.Module) -> Tensor | None:
 
 def excesses(module: nn.Module) -> list[Tensor]:
     """How far the shift in each layer exceeded what images and classes explain, in the last pass."""
-    found = (hook.excess for layer in _batch_norms(module) if (hook := _hook(layer)))
-    return [excess for excess in found if excess is not None]
+    found = (hook.blended for layer in _batch_norms(module) if (hook := _hook(layer)))
+    return [blended.excess for blended in found if blended is not None]
+
+
+def follow_corrections(module: nn.Module, source: nn.Module) -> None:
+    """Let auto statistics of a copy of the source network correct the batch's as that does."""
+    for layer, original in zip(_batch_norms(module), _batch_norms(source), strict=True):
+        if hook := _hook(layer):
+            hook.origin = _hook(original)
+
+
+def keep_corrections(source: nn.Module) -> None:
+    """What the last pass of the source network came to is what its copies follow until the batch is over."""
+    for layer in _batch_norms(source):
+        if (hook := _hook(layer)) and hook.blended is not None:
+            hook.correction = hook.blended.correction
 
 
 def restart_statistics(module: nn.Module) -> None:
@@ -271,8 +290,7 @@ def _take_statistics(
     if hook is not None and hook.kind != "source":
         used[layer] = hook._statistics(layer, x.to(_source(layer)[0].dtype))
     elif layer.training or layer.running_mean is None:
-        variance, mean = torch.var_mean(x, [d for d in range(x.dim()) if d != 1], correction=0)
-        used[layer] = mean, variance
+        used[layer] = shares.moments(x, (0, *range(2, x.dim())))
 
 
 def keeps_source(module: nn.Module) -> bool:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ctta.base.errors import ModelError, StateError
 from ctta.base.randomness import Randomness
 from ctta.core import inputs, networks, optim
+from ctta.core import statistics as norms
 from ctta.core.forward import Forward
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings
 from ctta.core.state import AdapterState
@@ -32,6 +33,7 @@ class CurrentBatch:
     forwards: int = 0  # samples that went through a network
     backwards: int = 0
     idle: Tensor | None = None  # whether the step was left out because there was nothing to learn
+    reference: Tensor | None = None  # the source's weights predict it under the stream's statistics, if they did so
     restored: bool = False  # whether the weights had to go back to the source's
     skipped: bool = False  # whether nothing was kept of what was learned, because it was not finite
 
@@ -53,6 +55,7 @@ class MethodTools(AdapterState):
         the last digits, so the networks of methods whose numbers agree with public code stay as they were given.
         """
         network = copy.deepcopy(self.source_model)
+        norms.follow_corrections(network, self.source_model)
         self._networks.append(network)
         if many_passes:
             self._forward.lay_out(network)
