@@ -191,9 +191,9 @@ def test_what_the_source_network_finds_is_carried_over(monkeypatch):
 def test_a_correction_in_numbers():
     """Batch 1 and 4, wanted 5 and 16: two deviations more, four times the variance; of -1 and 1 that is 1 and 4."""
     correction = shares.Correction.between(
-        (torch.ones(1), torch.tensor([4.0])), (torch.tensor([5.0]), torch.tensor([16.0])), 0.0
+        (torch.ones(1), torch.tensor([4.0])), (torch.tensor([5.0]), torch.tensor([16.0])), 0.0, 8
     )
-    assert correction == (2, 4)
+    assert correction == (2, 4, 8)
     assert correction.of(-torch.ones(1), torch.ones(1), 0.0) == (1, 4)
 
 

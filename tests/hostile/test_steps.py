@@ -6,6 +6,7 @@ import copy
 import linecache
 import random
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -20,6 +21,7 @@ from ctta.testing.networks import CLASSES, make_network, make_stream
 STREAM = make_stream("image_bn")
 LARGE = [nn.functional.interpolate(x, size=(80, 80)) for x in STREAM[:1]]  # decides on other settings than were assumed
 DELICATE = ("descend", "training_statistics", "source_statistics", "accept", "_complete", "keep", "_settle")
+OWN = str(Path(ctta.__file__).parent)
 MOMENTS = 4  # at random, besides the delicate ones
 
 
@@ -30,7 +32,7 @@ class Interrupt:
         self.number, self.functions = number, []
 
     def __call__(self, frame, event, _):
-        return self.line if "/ctta/" in frame.f_code.co_filename else None
+        return self.line if frame.f_code.co_filename.startswith(OWN) else None
 
     def line(self, frame, event, _):
         # Python looks for signals at calls and jumps, so never at `try:` itself.

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,7 @@ class Processing(MethodTools):
     """The part of an adapter that keeps its promises about every batch."""
 
     inputs: Literal["auto", "any"]
+    whole_batches: ClassVar[bool]
     skipped: Tensor
     _warned: set[str]  # what has been told
 
@@ -202,6 +203,6 @@ class Processing(MethodTools):
                 logits = self.run(self.source_model, part)
                 if found := norms.excesses(self.source_model):
                     norms.expect(self, believe(logits, found, len(x)))
-            if self._networks:
+            if self._networks and self.whole_batches:
                 self._batch.reference = self.run(self.source_model, x)
                 norms.keep_corrections(self.source_model)

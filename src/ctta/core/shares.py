@@ -43,7 +43,7 @@ are found in the source network alone, in one pass more, and what they come to i
     correction  = (mean - batch mean) / batch deviation, and variance / batch variance, in the source network
     mean        = batch mean + correction batch deviation, variance = batch variance correction, in the adapted one
 
-For the source's weights that changes nothing.
+For the source's weights that changes nothing. A pass of other samples than the batch's is blended by itself.
 """
 
 from __future__ import annotations
@@ -81,12 +81,15 @@ class Correction(NamedTuple):
 
     mean: Tensor
     variance: Tensor
+    samples: int  # in the batch; for another number it is not meant
 
     @classmethod
-    def between(cls, batch: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], eps: float) -> Correction:
+    def between(
+        cls, batch: tuple[Tensor, Tensor], wanted: tuple[Tensor, Tensor], eps: float, samples: int
+    ) -> Correction:
         """What leads from the batch's mean and variance to the wanted ones."""
         scale = batch[1] + eps
-        return cls((wanted[0] - batch[0]) / scale.sqrt(), (wanted[1] + eps) / scale)
+        return cls((wanted[0] - batch[0]) / scale.sqrt(), (wanted[1] + eps) / scale, samples)
 
     def of(self, mean: Tensor, variance: Tensor, eps: float) -> tuple[Tensor, Tensor]:
         """The batch's mean and variance, corrected."""
@@ -162,5 +165,5 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief)
         shift = ((batch_variance - variance) / (variance + eps)).square().clamp(max=FARTHEST).mean()
         variance_share, of_variance = share(shift, spread(squares, PRIOR_SQUARE, WIDEST_SQUARE), belief)
     blended = mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
-    correction = Correction.between((batch_mean, batch_variance), blended, eps)
+    correction = Correction.between((batch_mean, batch_variance), blended, eps, len(x))
     return Blended(*blended, of_mean.maximum(of_variance), correction)

@@ -73,8 +73,9 @@ class StreamStatistics:
         source_mean, source_var = _source(layer)
         others = (0, *range(2, x.dim()))
         if self.kind == "auto":
-            if self.origin is not None and self.origin.correction is not None:
-                return self.origin.correction.of(*shares.moments(x, others), layer.eps)
+            correction = self.origin.correction if self.origin else None
+            if correction is not None and correction.samples == len(x):
+                return correction.of(*shares.moments(x, others), layer.eps)
             self.blended = shares.blend(x, source_mean, source_var, layer.eps, self.belief)
             return self.blended.mean, self.blended.variance
         if self.kind == "instance":

@@ -49,6 +49,7 @@ class MEMO(Adapter):
     name = "memo"
     title = "MEMO"
     traits = Traits("all parameters", forwards=(33, 33), backwards=(1, 1), answers="after", episodic=True)
+    whole_batches = False
     config_type = MEMOConfig
     config: MEMOConfig
     presets: ClassVar[Presets] = {

@@ -64,6 +64,7 @@ class RoTTA(TeacherAdapter):
     name = "rotta"
     title = "RoTTA"
     traits = Traits("norm parameters", forwards=(1, 3), backwards=(0, 1))
+    whole_batches = False
     config_type = RoTTAConfig
     config: RoTTAConfig
     presets: ClassVar[Presets] = {

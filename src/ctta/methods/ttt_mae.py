@@ -56,6 +56,7 @@ class TTTMAE(Adapter):
     traits = Traits(
         "features: all parameters but the head", forwards=(66, 66), backwards=(4, 4), answers="after", episodic=True
     )
+    whole_batches = False
     config_type = TTTMAEConfig
     config: TTTMAEConfig
     presets: ClassVar[Presets] = {
