@@ -94,7 +94,7 @@ def test_whether_the_unadapted_model_is_heard(source, reference, heard):
 
 
 def test_the_unadapted_model_has_a_say_while_statistics_make_the_model_less_sure():
-    """A sure network, whose later batches are moved so that their own statistics make it less sure."""
+    """Statistics of 16 images make a sure network less sure in some batches and surer in others."""
     network = sure_network().train()
     with torch.no_grad():
         for seed in range(200):

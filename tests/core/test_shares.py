@@ -160,7 +160,8 @@ def test_gradients_flow_through_the_batch_s_part():
     torch.testing.assert_close(gradient, expected)
 
 
-def test_it_costs_one_pass_more_and_none_without_batch_norm():
+def test_it_costs_one_pass_more_two_if_something_is_learned_and_none_without_batch_norm():
+    assert TENT(make_network("image_bn"), statistics="auto").step(X).info["forwards"] == 3
     assert BNAdapt(make_network("image_bn"), statistics="auto").step(X).info["forwards"] == 2
     large = make_batch("image_bn", 33, 0)
     assert [len(part) for part in shares.probes(large)] == [17, 16]

@@ -51,7 +51,7 @@ def wrong_way(kind):
     return Reversed
 
 
-@pytest.mark.parametrize("name", ["tent", "conjugate_pl", "shot", "rmt"])
+@pytest.mark.parametrize("name", ["tent", "conjugate_pl", "shot", "cotta", "rmt"])
 def test_a_sign_error_is_caught(name):
     with pytest.raises(AssertionError, match=r"its error in the second half is \d+\.\d %.*look at its sign"):
         not_worse_than_source(wrong_way(ctta.METHODS[name]), {})

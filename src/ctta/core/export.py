@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import math
 
 import torch
 from torch import Tensor, nn
@@ -11,6 +10,7 @@ from torch import Tensor, nn
 from ctta.base.errors import InputError, StateError
 from ctta.core import networks
 from ctta.core import statistics as norms
+from ctta.core.losses import averaged
 from ctta.core.processing import Processing
 
 
@@ -37,11 +37,6 @@ def frozen_copy(adapter: Processing, network: nn.Module, x: Tensor | None) -> nn
     return plain.to(memory_format=torch.contiguous_format).requires_grad_(False).eval()  # type: ignore[call-overload,no-any-return]
 
 
-def average(*logits: Tensor) -> Tensor:
-    """Logits whose probabilities are the mean of theirs, (N, C)."""
-    return torch.stack(logits).log_softmax(2).logsumexp(0) - math.log(len(logits))
-
-
 class Averaged(nn.Module):
     """Networks whose probabilities are averaged."""
 
@@ -50,7 +45,7 @@ class Averaged(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, x: Tensor) -> Tensor:
-        return average(*(part(x) for part in self.parts))
+        return averaged(torch.stack([part(x) for part in self.parts]))
 
 
 class Summed(nn.Module):

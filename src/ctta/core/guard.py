@@ -16,7 +16,8 @@ from ctta.core import health, optim
 from ctta.core import probe as probes
 from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter, Step
-from ctta.core.export import Averaged, average, frozen_copy
+from ctta.core.export import Averaged, frozen_copy
+from ctta.core.losses import averaged
 from ctta.core.saving import Savable
 from ctta.core.shares import AT_HOME
 from ctta.core.turns import adapts_in_turn, in_turn
@@ -176,14 +177,14 @@ class Guard(Savable):
             logits = step.reference
         if self.state.heard:
             assert step.source is not None
-            logits = average(logits, step.source)
+            logits = averaged(torch.stack([logits, step.source]))
         return self._answer(logits, step) if self._distrusts or self.state.heard else step
 
     @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
         logits = self.adapter.reference(x) if self._distrusts else self.adapter.predict(x)
-        return average(logits, self.adapter.source(x)) if self.state.heard else logits
+        return averaged(torch.stack([logits, self.adapter.source(x)])) if self.state.heard else logits
 
     @property
     def _distrusts(self) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from torch import Tensor
 
 
@@ -19,6 +21,11 @@ def consistency(teacher: Tensor, student: Tensor, *, symmetric: bool) -> Tensor:
     """CoTTA's loss, of logits and logits: the student follows the teacher; `symmetric` averages both directions."""
     forward = cross_entropy(teacher.softmax(1), student)
     return 0.5 * forward + 0.5 * cross_entropy(student.softmax(1), teacher) if symmetric else forward
+
+
+def averaged(logits: Tensor) -> Tensor:
+    """Logits whose probabilities are the mean of those of the first dimension: log of the mean of softmax."""
+    return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ own views. `predict`, which learns nothing, answers with the source's weights.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -27,6 +26,7 @@ from torch import Tensor
 from ctta.base.config import setting
 from ctta.base.limits import VIEWS
 from ctta.core.adapter import Adapter, Step
+from ctta.core.losses import averaged
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
 
 
@@ -74,6 +74,6 @@ class MEMO(Adapter):
 
 def marginal_entropy(logits: Tensor) -> Tensor:
     """Entropy of the mean probability over views, (V, C)."""
-    mean = logits.log_softmax(1).logsumexp(0) - math.log(len(logits))
+    mean = averaged(logits)
     mean = mean.clamp(min=torch.finfo(mean.dtype).min)
     return -(mean.exp() * mean).sum()
