@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import math
 
 import pytest
 import torch
-from torch import tensor
+from torch import nn, tensor
 
-from ctta import Sift
+from ctta import ModelError, Sift
 from ctta.methods import sift
 from ctta.methods.sift import class_mix, imbalance, in_need
 from ctta.testing.networks import CLASSES, make_batch
@@ -38,18 +39,21 @@ def test_augmentation_is_worth_its_time_if_views_had_a_say():
     assert in_need(4, 0.8)  # to find out
 
 
-@pytest.mark.parametrize("views", [0, 2])
-def test_against_plain_torch(views, monkeypatch):
+@pytest.mark.parametrize(("views", "contrast"), [(0, 1.0), (2, 0.0), (2, 0.5)])
+def test_against_plain_torch(views, contrast, monkeypatch):
     monkeypatch.setattr(sift, "LITTLE_SAY", 0.12)  # these views add little doubt, and have a say in some batches only
     network = make_decisive().double()
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
-    optimizer = torch.optim.Adam(student.parameters(), 1e-3)
-    adapter = Sift(network, preset="cifar10", ema=0.7, views=views, lambda_=0.8)
+    adapter = Sift(network, preset="cifar10", ema=0.7, views=views, lambda_=0.8, contrast=contrast)
     adapter.views = softened
+    projector = copy.deepcopy(adapter.projector) if views and contrast else None
+    learned = [*student.parameters(), *(projector.parameters() if projector else [])]
+    optimizer = torch.optim.Adam(learned, 1e-3)
     threshold, selected, needs, weight = 1 / CLASSES, [], set(), 0.0
     for number, x in enumerate((make_batch("image_bn", 16, seed).double() for seed in range(10)), start=1):
-        needy = views > 0 and (weight < 0.12 or number % 4 == 1)
-        s, t = student(x), teacher(x).detach()
+        needy, helped = views > 0 and (weight < 0.12 or number % 4 == 1), views > 0 and weight < 0.12
+        features, s = with_features(student, x)
+        t = teacher(x).detach()
         if needy:
             seen = teacher(softened(x, None)).detach()
             sure, unsure = t.softmax(1).amax(1).mean(), seen.softmax(1).amax(1).mean()
@@ -60,10 +64,17 @@ def test_against_plain_torch(views, monkeypatch):
         threshold = 0.8 * threshold + 0.2 * confidence.mean().item()
         share = torch.stack([confidence[label == c].sum() for c in range(CLASSES)])
         good = confidence >= threshold * (share / share.max())[label]
-        sharp = y ** (1 / 0.6)
-        sharp = sharp / sharp.sum(1, keepdim=True)
         p = s.softmax(1)
-        loss = -(sharp * p.log()).sum(1)[good].sum() / max(int(good.sum()), 1)
+        if helped:
+            view_features, v = with_features(student, softened(x, None))
+            each = [-(t.softmax(1) * q.log_softmax(1) + q.softmax(1) * t.log_softmax(1)).sum(1) / 2 for q in (s, v)]
+            values = (each[0] + each[1]) / 2
+        else:
+            sharp = y ** (1 / 0.6)
+            values = -(sharp / sharp.sum(1, keepdim=True) * p.log()).sum(1)
+        loss = values[good].sum() / max(int(good.sum()), 1)
+        if helped and projector:
+            loss = loss + contrast * attraction(projector, network.head.weight.detach(), features, view_features)
         sure = (confidence[:, None] - 1 / CLASSES) / (1 - 1 / CLASSES)
         mix, mean = (sure * y + (1 - sure) / CLASSES).mean(0), p.mean(0)
         loss = loss + (mean * ((mean + 1e-5) / (mix + 1e-5)).log()).sum()
@@ -79,9 +90,39 @@ def test_against_plain_torch(views, monkeypatch):
         assert step.samples["selected"].tolist() == good.tolist()
         assert step.info["views"] == (views if needy else 0)
         selected.append(int(good.sum()))
-        needs.add(needy)
+        needs.add((needy, helped))
     assert 0 < sum(selected) < 160
-    assert needs == ({False, True} if views else {False})
+    assert needs == ({(False, False), (True, False), (True, True)} if views else {(False, False)})
+
+
+def test_a_network_whose_head_is_unknown_can_be_adapted_without_contrast():
+    network = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    with pytest.raises(ModelError, match="head"):
+        Sift(network, classes=6)
+    logits = Sift(network, classes=6, contrast=0.0)(torch.rand(4, 3, 32, 32))
+    assert logits.shape == (4, 6)
+
+
+def with_features(network, x):
+    """What goes into the head, and what comes out."""
+    seen = []
+    hook = network.head.register_forward_pre_hook(lambda _, args: seen.append(args[0]))
+    logits = network(x)
+    hook.remove()
+    return seen[0], logits
+
+
+def attraction(projector, rows, features, view_features):
+    """The contrastive loss, sample by sample."""
+    cosine = torch.nn.functional.cosine_similarity(features.detach()[:, None], rows[None], dim=2)
+    groups = [projector(part) for part in (rows[cosine.argmax(1)], features, view_features)]
+    every = [(group[i] / group[i].norm(), i) for group in groups for i in range(len(features))]
+    losses = []
+    for k, (own, i) in enumerate(every):
+        others = [(own @ other / 0.1, j) for m, (other, j) in enumerate(every) if m != k]
+        total = torch.stack([value for value, _ in others]).logsumexp(0)
+        losses += [(total - value) / 2 for value, j in others if j == i]  # two others of the same sample
+    return torch.stack(losses).sum() / len(every)
 
 
 def softened(x, random):

@@ -18,9 +18,10 @@ The authors have no setting for CIFAR. The preset is what the public benchmark r
 rate of 1e-3, but its code takes only the rate from it and always builds SGD with momentum 0.9.
 
 Departures: the paper means to reset the optimiser and the average too. In the authors' code both go on, so that
-recoveries follow each other on easy data, and the published numbers are made with that, so it is kept here. The 0.2 was
-set for 1,000 classes; with ten it is met often. A batch without a reliable sample has gradient 0: the momentum of
-earlier ones goes on. The authors' code runs with dropout on, ours without.
+recoveries follow each other on easy data, and their numbers are made with that, so it is kept here. The code of the
+public benchmark starts the average anew after a recovery, and so recovers less often. The 0.2 was set for 1,000
+classes; with ten it is met often. A batch without a reliable sample has gradient 0: the momentum of earlier ones goes
+on. The authors' code runs with dropout on, ours without.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Sift: a student and its teacher judge each sample together, and learn from what they select.
 
-Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equations are cited by their numbers.
+Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equations are cited by their numbers; on views
+the student learns as in RMT (Döbler et al., CVPR 2023), without source data.
 
     student        s, the logits of student(x)
     averaged       t = w teacher(x) + (1 - w) mean of teacher(view x); w by how much doubt augmentation adds
@@ -8,14 +9,25 @@ Ours, around the dynamic selection of DSS (Wang et al., WACV 2024), whose equati
     in_need        views are made if w was below 0.8 when they last were, and in every fourth batch; else t = teacher(x)
     pseudo-label   y = softmax((s + t) / 2), whose confidence is reported; the prediction is s + t, before the update
     select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
-    positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
     class_mix      q = mean over samples of k y + (1 - k) / C, k the confidence of y scaled to 0 ... 1
     imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax s over the batch
+
+If w was below 0.8, views have a say, and the student sees one too:
+
+    self_training  symmetric cross-entropy of s and of student(view x) with t, averaged, on what is selected
+    contrast       the row of the classifier that is nearest to the features of x, these features and those of view x
+                   attract each other; those of other samples repel
+    loss           self_training + contrast + imbalance
+
+Else views would teach it nothing:
+
+    positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
     loss           positive_loss + imbalance
+
     follow_student teacher <- ema teacher + (1 - ema) student, Eq. 9
 
-What differs from DSS: student and teacher judge together, the teacher follows faster, views are 4 and only if they have
-a say, predictions are kept as diverse as the classes are, nothing is restored, and there is no negative learning.
+What differs from DSS: student and teacher judge together, views are 4 and only if they have a say, the student learns
+on them, predictions are kept as diverse as the classes are, nothing is restored, and there is no negative learning.
 
 Settings were chosen on images of 32 x 32 (`results/README.md` has what did not help). Those of large images are CoTTA's
 and were not tried. On point clouds it is worse than the source model.
@@ -28,26 +40,30 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
 from ctta.base.limits import VIEWS
 from ctta.core import thresholds
 from ctta.core.adapter import Step
-from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.losses import masked_mean
+from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
 from ctta.methods.dss import positive_loss, sharpen
+from ctta.methods.rmt import contrastive_loss, draw_projector, make_projector, nearest, self_training
 
 LITTLE_SAY = 0.8  # views have, if the un-augmented prediction has this weight or more
 LOOK_AGAIN = 4  # batches after which views are made to find out
+SHARPNESS, PROJECTION = 0.1, 128  # of the contrastive loss, as in RMT: its temperature, and the projector's width
 
 
 @dataclass(frozen=True)
-class SiftConfig(Augmentation, TeacherSettings, Normalization, OptimizerSettings):
+class SiftConfig(Augmentation, Features, TeacherSettings, Normalization, OptimizerSettings):
     """Settings of Sift."""
 
     ema: float = setting(
-        0.99, "Decay of the teacher's moving average; 1: the teacher stays the source.", low=0.0, high=1.0
+        0.995, "Decay of the teacher's moving average; 1: the teacher stays the source.", low=0.0, high=1.0
     )
     answers: Literal["student", "teacher", "both"] = setting(
         "both", "Who predicts: the student, the teacher, or both, the sum of their logits."
@@ -63,6 +79,7 @@ class SiftConfig(Augmentation, TeacherSettings, Normalization, OptimizerSettings
         0.6, "Sharpening of the pseudo-label; lower is sharper.", symbol="T", low=0.0, open_low=True
     )
     balance: float = setting(1.0, "Weight of the term that keeps predictions as diverse as the classes are.", low=0.0)
+    contrast: float = setting(1.0, "Weight of the contrastive loss; 0: none, and no head has to be found.", low=0.0)
 
 
 class Sift(TeacherAdapter):
@@ -70,7 +87,7 @@ class Sift(TeacherAdapter):
 
     name = "sift"
     title = "Sift"
-    traits = Traits("all parameters", forwards=(2, 6), backwards=(1, 1), boundaries=True)
+    traits = Traits("all parameters", forwards=(2, 7), backwards=(1, 1), boundaries=True)
     config_type = SiftConfig
     config: SiftConfig
     presets: ClassVar[Presets] = {
@@ -82,27 +99,52 @@ class Sift(TeacherAdapter):
 
     def build(self) -> None:
         self.student, self.teacher = self.copy_source(many_passes=True), self.copy_source(many_passes=True)
-        self.train_on(self.student.parameters())
+        learned = list(self.student.parameters())
+        if self.contrasts:
+            width, (device, dtype) = self.find_head(), self.placement
+            self.projector = make_projector(width, PROJECTION).to_empty(device=device).to(dtype)
+            learned += self.projector.parameters()
+            draw_projector(self.projector, self.seed)
+        self.train_on(learned)
         state = thresholds.start(self.classes, *self.placement)
         self.register_buffer("threshold", state.level)
         self.register_buffer("unaugmented_weight", torch.zeros_like(state.level))
 
+    @property
+    def contrasts(self) -> bool:
+        """Whether there is a contrastive loss: it is between views."""
+        return self.config.views > 0 and self.config.contrast > 0
+
     def begin_domain(self) -> None:
         self.threshold.copy_(thresholds.domain_start(self.threshold, self.classes))
+
+    def restore_source(self) -> None:
+        """As for every method; the projector goes back to its start."""
+        super().restore_source()
+        if self.contrasts:
+            draw_projector(self.projector, self.seed)
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         return {"unaugmented_weight": self.unaugmented_weight}
 
     def adapt(self, x: Tensor) -> Step:
-        config = self.config
-        needy = in_need(self.batches, self.observed["unaugmented_weight"])
-        views = config.views if needy else 0
-        student, teacher = self.run(self.student, x, grad=True), self.averaged(x, views)
+        config, weight = self.config, self.observed["unaugmented_weight"]
+        views = config.views if in_need(self.batches, weight) else 0
+        features, student = self.features_and_logits(x)
+        teacher = self.averaged(x, views)
         pseudo = ((student.detach() + teacher) / 2).softmax(1)
         selected = self.select(pseudo)
 
-        loss = positive_loss(sharpen(pseudo, config.temperature), student, selected)
-        loss = self.learn(loss + config.balance * imbalance(student, class_mix(pseudo)))
+        loss = config.balance * imbalance(student, class_mix(pseudo))
+        if views > 0 and weight < LITTLE_SAY:
+            (view,) = self.make_views(x)
+            view_features, view_student = self.features_and_logits(view)
+            loss = loss + masked_mean(self_training(student, view_student, teacher), selected)
+            if features is not None and view_features is not None:
+                loss = loss + config.contrast * self.contrast(features, view_features)
+        else:
+            loss = loss + positive_loss(sharpen(pseudo, config.temperature), student, selected)
+        loss = self.learn(loss)
         self.follow_student()
 
         confidence = pseudo.amax(1)
@@ -115,6 +157,21 @@ class Sift(TeacherAdapter):
         }
         logits = self.answer(lambda: student, lambda: teacher)
         return Step(logits, info, {"confidence": confidence, "selected": selected})
+
+    def features_and_logits(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
+        """The student's, with gradient; features only if the contrastive loss wants them."""
+        if self.contrasts:
+            return self.run_features(self.student, x, grad=True)
+        return None, self.run(self.student, x, grad=True)
+
+    def contrast(self, features: Tensor, view_features: Tensor) -> Tensor:
+        """RMT's contrastive loss, with rows of the source's classifier as prototypes; 0-d."""
+        rows = self.source_model.get_submodule(self.head).weight
+        assert isinstance(rows, Tensor)
+        known = torch.ones(len(rows), dtype=torch.bool, device=rows.device)
+        prototypes = nearest(features.detach(), rows.detach().flatten(1), known)
+        parts = (self.projector(each) for each in (prototypes, features, view_features))
+        return contrastive_loss([F.normalize(each, dim=1) for each in parts], SHARPNESS)
 
     def averaged(self, x: Tensor, views: int) -> Tensor:
         """The teacher's logits, of the batch and of so many views of it."""
