@@ -167,4 +167,5 @@ def draw_projector(projector: nn.Sequential, seed: int) -> None:
         if isinstance(layer, nn.Linear):
             bound = layer.in_features**-0.5
             for parameter in layer.parameters():
-                parameter.copy_(random.uniform(-bound, bound, parameter.numel()).view_as(parameter))
+                drawn = random.uniform(-bound, bound, parameter.numel()).view_as(parameter)
+                parameter.copy_(drawn, non_blocking=True)
