@@ -44,6 +44,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ctta.base.config import setting
+from ctta.base.errors import ModelError
 from ctta.base.limits import VIEWS
 from ctta.core import thresholds
 from ctta.core.adapter import Step
@@ -101,7 +102,10 @@ class Sift(TeacherAdapter):
         self.student, self.teacher = self.copy_source(many_passes=True), self.copy_source(many_passes=True)
         learned = list(self.student.parameters())
         if self.contrasts:
-            width, (device, dtype) = self.find_head(), self.placement
+            try:
+                width, (device, dtype) = self.find_head(), self.placement
+            except ModelError as error:
+                raise ModelError(f"{error} Without the contrastive loss none is needed: contrast=0.") from None
             self.projector = make_projector(width, PROJECTION).to_empty(device=device).to(dtype)
             learned += self.projector.parameters()
             draw_projector(self.projector, self.seed)
