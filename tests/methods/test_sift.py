@@ -97,7 +97,7 @@ def test_against_plain_torch(views, contrast, monkeypatch):
 
 def test_a_network_whose_head_is_unknown_can_be_adapted_without_contrast():
     network = nn.Sequential(nn.Conv2d(3, 6, 3), nn.BatchNorm2d(6), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-    with pytest.raises(ModelError, match="head was not found.*contrast=0"):
+    with pytest.raises(ModelError, match=r"head was not found.*contrast=0"):
         Sift(network, classes=6)
     logits = Sift(network, classes=6, contrast=0.0)(torch.rand(4, 3, 32, 32))
     assert logits.shape == (4, 6)
