@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from ctta import RMT, InputError, StateError
-from ctta.methods.rmt import class_means, contrastive_loss, draw_projector, make_projector, nearest, self_training
+from ctta.core.contrast import contrastive_loss, draw_projector, make_projector, nearest
+from ctta.core.losses import self_training
+from ctta.methods.rmt import class_means
 from ctta.testing.networks import CLASSES, make_batch, make_network
 from plain import cross_entropies, identity_views, with_batch_statistics
 

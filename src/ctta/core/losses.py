@@ -23,6 +23,11 @@ def consistency(teacher: Tensor, student: Tensor, *, symmetric: bool) -> Tensor:
     return 0.5 * forward + 0.5 * cross_entropy(student.softmax(1), teacher) if symmetric else forward
 
 
+def self_training(student: Tensor, view_student: Tensor, teacher: Tensor) -> Tensor:
+    """Both of the student's predictions are drawn to the teacher's, in both directions."""
+    return 0.5 * (consistency(teacher, student, symmetric=True) + consistency(teacher, view_student, symmetric=True))
+
+
 def averaged(logits: Tensor) -> Tensor:
     """Logits whose probabilities are the mean of those of the first dimension: log of the mean of softmax."""
     return logits.log_softmax(-1).logsumexp(0) - math.log(len(logits))

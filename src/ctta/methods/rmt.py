@@ -3,7 +3,7 @@
 Döbler et al., "Robust Mean Teacher for Continual and Gradual Test-Time Adaptation", CVPR 2023.
 
     class_means        a prototype for each class: the mean feature of its source samples
-    nearest            the prototype most like a sample's features, by cosine
+    nearest            the prototype most like a sample's features, by cosine (`core.contrast`)
     contrastive_loss   prototype, features of x and of view x of one sample attract each other, all others repel
     self_training      symmetric cross-entropy of student(x) and of student(view x) with teacher(x), averaged
     teacher            teacher <- 0.999 teacher + 0.001 student, all parameters
@@ -19,20 +19,20 @@ class that the source data lack has no prototype. All parameters learn, not only
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from ctta.base.config import setting
 from ctta.base.errors import InputError
 from ctta.base.limits import WIDTH
-from ctta.base.randomness import Randomness
 from ctta.core.adapter import Step
-from ctta.core.losses import consistency
+from ctta.core.contrast import contrastive_loss, draw_projector, make_projector, nearest
+from ctta.core.losses import self_training
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 from ctta.core.teacher import TeacherAdapter, TeacherSettings
 
@@ -130,42 +130,3 @@ def class_means(source: Iterable[tuple[Tensor, Tensor]], total: Tensor) -> tuple
         total = total.index_add(0, label, features)
         count = count.index_add(0, label, torch.ones_like(features[:, 0]))
     return total / count.clamp(min=1)[:, None], count > 0
-
-
-def nearest(features: Tensor, prototypes: Tensor, known: Tensor) -> Tensor:
-    """For each sample the known prototype with the largest cosine, (N, D)."""
-    cosine = F.normalize(features, dim=1) @ F.normalize(prototypes, dim=1).T  # (N, C)
-    return prototypes[cosine.masked_fill(~known, -torch.inf).argmax(1)]
-
-
-def contrastive_loss(views: Sequence[Tensor], temperature: float) -> Tensor:
-    """-log of the softmax over all other features, at those of the same sample; V views of length 1, (N, D) each."""
-    count, samples = len(views), len(views[0])
-    flat = torch.cat(list(views))  # (V N, D)
-    itself = torch.eye(count * samples, dtype=torch.bool, device=flat.device)
-    similarity = (flat @ flat.T / temperature).masked_fill(itself, -torch.inf)
-    friends = torch.eye(samples, dtype=torch.bool, device=flat.device).repeat(count, count) & ~itself
-    return -similarity.log_softmax(1).where(friends, 0).sum(1).mean() / (count - 1)
-
-
-def self_training(student: Tensor, view_student: Tensor, teacher: Tensor) -> Tensor:
-    """Both of the student's predictions are drawn to the teacher's, in both directions."""
-    return 0.5 * (consistency(teacher, student, symmetric=True) + consistency(teacher, view_student, symmetric=True))
-
-
-def make_projector(width: int, projection: int) -> nn.Sequential:
-    """Two linear layers, without weights yet."""
-    with torch.device("meta"):
-        return nn.Sequential(nn.Linear(width, projection), nn.ReLU(), nn.Linear(projection, projection))
-
-
-@torch.no_grad()
-def draw_projector(projector: nn.Sequential, seed: int) -> None:
-    """Fresh weights, by the rule that linear layers start with: uniform within 1 / sqrt(inputs)."""
-    random = Randomness(seed, -1, torch.device("cpu"))  # a number that no batch has
-    for layer in projector:
-        if isinstance(layer, nn.Linear):
-            bound = layer.in_features**-0.5
-            for parameter in layer.parameters():
-                drawn = random.uniform(-bound, bound, parameter.numel()).view_as(parameter)
-                parameter.copy_(drawn, non_blocking=True)

@@ -48,11 +48,11 @@ from ctta.base.errors import ModelError
 from ctta.base.limits import VIEWS
 from ctta.core import thresholds
 from ctta.core.adapter import Step
-from ctta.core.losses import masked_mean
+from ctta.core.contrast import contrastive_loss, draw_projector, make_projector, nearest
+from ctta.core.losses import masked_mean, self_training
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
 from ctta.methods.dss import positive_loss, sharpen
-from ctta.methods.rmt import contrastive_loss, draw_projector, make_projector, nearest, self_training
 
 LITTLE_SAY = 0.8  # views have, if the un-augmented prediction has this weight or more
 LOOK_AGAIN = 4  # batches after which views are made to find out
