@@ -23,7 +23,7 @@ from ctta.core import statistics as norms
 from ctta.core.device import resolve
 from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
-from ctta.core.export import frozen_copy
+from ctta.core.export import Corrected, frozen_copy
 from ctta.core.forward import Forward
 from ctta.core.inputs import check_logits, own_copy
 from ctta.core.processing import Processing
@@ -163,6 +163,11 @@ class Adapter(Processing):
             )
         return network
 
+    @staticmethod
+    def correct(logits: Tensor) -> Tensor:
+        """A batch's prediction, corrected by what its samples have in common; a guard does so after its own choice."""
+        return logits
+
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain, before its first batch; the caller decides to give it."""
 
@@ -183,7 +188,7 @@ class Adapter(Processing):
         return self.step(x).logits
 
     @adapts_in_turn
-    def step(self, x: Tensor, *, reference: bool = False, source: bool = False) -> Step:
+    def step(self, x: Tensor, *, reference: bool = False, source: bool = False, corrected: bool = True) -> Step:
         """Predict, adapt, and report what happened; if asked for, with `reference` and `source` of the same batch."""
         if not self.prepared and self.source_for(self.config.asdict()) != "none":
             raise StateError(
@@ -208,13 +213,14 @@ class Adapter(Processing):
             if source:
                 same = step.reference if norms.keeps_source(self.source_model) else None
                 step = replace(step, source=check_logits(self._source_logits(x)) if same is None else same)
-            return step
+            return replace(step, logits=self.correct(step.logits)) if corrected else step
 
     @in_turn
-    def predict(self, x: Tensor) -> Tensor:
+    def predict(self, x: Tensor, *, corrected: bool = True) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
         with self.passing(x) as x:
-            return check_logits(self.logits(x))
+            logits = check_logits(self.logits(x))
+            return self.correct(logits) if corrected else logits
 
     @in_turn
     def source(self, x: Tensor) -> Tensor:
@@ -280,14 +286,20 @@ class Adapter(Processing):
             self.change_settings(*self.settings_for(settings.ASSUMED_SHAPE))
 
     @in_turn
-    def export(self, x: Tensor | None = None) -> nn.Module:
+    def export(self, x: Tensor | None = None, *, corrected: bool = True) -> nn.Module:
         """A copy of the network that predicts, in eval mode: a plain module with frozen statistics, for deployment.
 
         Its BatchNorm layers normalise with the statistics with which `predict(x)` does, so both answer alike on that
         batch. Without a batch they take the average along the stream ("running") or the source's; statistics that
         follow each batch need one. Precision, layout and compilation are the model's own, as it was given.
         """
-        return self.finish(frozen_copy(self, self.network, x), x)
+        network = self.finish(frozen_copy(self, self.network, x), x)
+        return self.with_correction(network) if corrected else network
+
+    @classmethod
+    def with_correction(cls, network: nn.Module) -> nn.Module:
+        """The network, with the method's correction of each batch if it has one."""
+        return network if cls.correct is Adapter.correct else Corrected(network, cls.correct)
 
     def made(self) -> dict[str, Any]:
         return {

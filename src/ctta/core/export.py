@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
@@ -49,11 +50,23 @@ class Averaged(nn.Module):
 
 
 class Summed(nn.Module):
-    """Networks whose logits are added."""
+    """Networks whose logits are added, each with this weight."""
 
-    def __init__(self, *parts: nn.Module) -> None:
+    def __init__(self, *parts: nn.Module, weight: float = 1.0) -> None:
         super().__init__()
-        self.parts = nn.ModuleList(parts)
+        self.parts, self.weight = nn.ModuleList(parts), weight
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.stack([part(x) for part in self.parts]).sum(0)
+        return self.weight * torch.stack([part(x) for part in self.parts]).sum(0)
+
+
+class Corrected(nn.Module):
+    """A network whose logits are corrected batch by batch."""
+
+    def __init__(self, network: nn.Module, correct: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.network, self.correct = network, correct
+        self.eval()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.correct(self.network(x))

@@ -149,7 +149,7 @@ class Guard(Savable):
         batch = self.adapter.batches
         self._set_rate(batch, len(x))
         compares = self._distrusts or self.state.evidence > 0 or batch < FIRST or batch % self.every == 0
-        step = self.adapter.step(x, reference=compares, source=compares or self.state.heard)
+        step = self.adapter.step(x, reference=compares, source=compares or self.state.heard, corrected=False)
         self._bet(step.source, batch)
         found = self._compare(step, batch) if compares else {}
         step = self._safe(replace(step, info={**step.info, **self._info(found)}))
@@ -178,13 +178,16 @@ class Guard(Savable):
         if self.state.heard:
             assert step.source is not None
             logits = averaged(torch.stack([logits, step.source]))
-        return self._answer(logits, step) if self._distrusts or self.state.heard else step
+        step = self._answer(logits, step) if self._distrusts or self.state.heard else step
+        return replace(step, logits=self.adapter.correct(step.logits))
 
     @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        logits = self.adapter.reference(x) if self._distrusts else self.adapter.predict(x)
-        return averaged(torch.stack([logits, self.adapter.source(x)])) if self.state.heard else logits
+        logits = self.adapter.reference(x) if self._distrusts else self.adapter.predict(x, corrected=False)
+        if self.state.heard:
+            logits = averaged(torch.stack([logits, self.adapter.source(x)]))
+        return self.adapter.correct(logits)
 
     @property
     def _distrusts(self) -> bool:
@@ -200,11 +203,11 @@ class Guard(Savable):
     def export(self, x: Tensor | None = None) -> nn.Module:
         """A plain module that answers as `predict` does, see `Adapter.export`."""
         adapter, model = self.adapter, self.adapter.source_model
-        exported = frozen_copy(adapter, model, x) if self._distrusts else adapter.export(x)
-        if not self.state.heard:
-            return exported
-        with norms.source_statistics(model, adapter.statistics):
-            return Averaged(exported, frozen_copy(adapter, model, None))
+        exported = frozen_copy(adapter, model, x) if self._distrusts else adapter.export(x, corrected=False)
+        if self.state.heard:
+            with norms.source_statistics(model, adapter.statistics):
+                exported = Averaged(exported, frozen_copy(adapter, model, None))
+        return adapter.with_correction(exported)
 
     def made(self) -> dict[str, Any]:
         return {**self.adapter.made(), "every": self.every}

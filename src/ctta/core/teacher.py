@@ -114,6 +114,7 @@ class TeacherAdapter(Adapter):
     config: TeacherSettings
     student: nn.Module
     teacher: nn.Module
+    weight_of_each: ClassVar[float] = 1.0  # of the logits of student and teacher, if both predict
 
     @property
     def network(self) -> nn.Module:
@@ -124,7 +125,7 @@ class TeacherAdapter(Adapter):
             case "teacher":
                 return self.teacher
             case "both":
-                return Summed(self.student, self.teacher)
+                return Summed(self.student, self.teacher, weight=self.weight_of_each)
 
     def finish(self, network: nn.Module, x: Tensor | None) -> nn.Module:
         return network
@@ -140,7 +141,7 @@ class TeacherAdapter(Adapter):
             case "teacher":
                 return teacher()
             case "both":
-                return student() + teacher()
+                return self.weight_of_each * (student() + teacher())
 
     def follow_student(self) -> None:
         """Eq. 9 of DSS: the teacher moves towards the student."""

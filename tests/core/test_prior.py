@@ -1,0 +1,64 @@
+"""The prior of the classes in a batch, with numbers worked by hand."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn, tensor
+
+from ctta.core.export import Corrected
+from ctta.core.prior import class_mix, class_prior, corrected, shrunk, unevenness
+
+
+def close(found, expected):
+    torch.testing.assert_close(found, tensor(expected), atol=1e-4, rtol=0)
+
+
+def test_the_mix_of_classes_follows_sure_labels_and_is_even_where_they_are_not():
+    close(class_mix(tensor([[1.0, 0.0], [1.0, 0.0]])), [1.0, 0.0])  # a burst of one class
+    close(class_mix(tensor([[0.5, 0.5], [0.5, 0.5]])), [0.5, 0.5])
+    # 0.9 is 0.8 of the way from chance to certainty: 0.8 * 0.9 + 0.2 * 0.5 = 0.82
+    close(class_mix(tensor([[0.9, 0.1]])), [0.82, 0.18])
+
+
+def test_unevenness_is_nought_of_equal_shares_and_classes_less_one_of_a_single_class():
+    close(unevenness(tensor([0.25, 0.25, 0.25, 0.25])), 0.0)
+    close(unevenness(tensor([1.0, 0.0, 0.0, 0.0])), 3.0)
+    close(unevenness(tensor([0.5, 0.5, 0.0, 0.0])), 1.0)
+
+
+def test_what_sampling_explains_is_taken_off():
+    # 8 samples of 4 classes: 3/8 by chance, and an unevenness of 3, so an eighth is drawn to 1/4
+    close(shrunk(tensor([1.0, 0.0, 0.0, 0.0]), 3 / 8), [0.875 + 1 / 32, 1 / 32, 1 / 32, 1 / 32])
+    close(shrunk(tensor([0.4, 0.2, 0.2, 0.2]), 3 / 8), [0.25, 0.25, 0.25, 0.25])  # 0.12 is less than that
+
+
+def test_a_burst_decides_what_is_in_doubt():
+    burst = torch.cat([tensor([[0.96, 0.02, 0.02]]).repeat(15, 1), tensor([[0.35, 0.63, 0.02]])])
+    assert burst[-1].argmax() == 1
+    prior = class_prior(burst)
+    assert prior[0] > 0.8
+    assert corrected(burst.log()).argmax(1).tolist() == [0] * 16
+    close(corrected(burst.log()), (burst * prior).log().tolist())
+
+
+@pytest.mark.parametrize("samples", [1, 7, 60])
+def test_batches_of_all_classes_and_single_samples_are_left_alone(samples):
+    generator = torch.Generator().manual_seed(samples)
+    logits = 8 * torch.eye(6)[torch.arange(samples) % 6] + torch.randn(samples, 6, generator=generator)
+    close(class_prior(logits.softmax(1)), [1 / 6] * 6)
+    assert corrected(logits).argmax(1).equal(logits.argmax(1))
+
+
+def test_a_certain_answer_outweighs_any_prior():
+    burst = tensor([[30.0, 0.0, 0.0]]).repeat(31, 1)
+    logits = torch.cat([burst, tensor([[0.0, 30.0, 0.0]])])
+    assert corrected(logits).argmax(1).tolist() == [0] * 31 + [1]
+    assert corrected(logits).isfinite().all()
+
+
+def test_an_exported_network_corrects_each_batch_anew():
+    network = Corrected(nn.Identity(), corrected)
+    burst = torch.cat([tensor([[4.0, 0.0, 0.0]]).repeat(15, 1), tensor([[0.5, 1.0, 0.0]])])
+    assert network(burst)[-1].argmax() == 0
+    assert network(burst[-1:]).argmax() == 1
