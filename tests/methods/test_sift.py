@@ -33,13 +33,13 @@ def test_augmentation_is_worth_its_time_if_views_had_a_say():
     assert in_need(4, 0.8)  # to find out
 
 
-@pytest.mark.parametrize(("views", "contrast"), [(0, 1.0), (2, 0.0), (2, 0.5)])
-def test_against_plain_torch(views, contrast, monkeypatch):
+@pytest.mark.parametrize(("views", "contrast", "every"), [(0, 1.0, 2), (2, 0.0, 2), (2, 0.5, 2), (2, 0.5, 1)])
+def test_against_plain_torch(views, contrast, every, monkeypatch):
     monkeypatch.setattr(sift, "LITTLE_SAY", 0.12)  # these views add little doubt, and have a say in some batches only
     monkeypatch.setattr(prior, "MODEL", 0.05)  # and these labels are a little uneven, in some batches
     network = make_decisive().double()
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
-    adapter = Sift(network, preset="cifar10", ema=0.7, views=views, lambda_=0.8, contrast=contrast)
+    adapter = Sift(network, preset="cifar10", ema=0.7, views=views, lambda_=0.8, contrast=contrast, view_every=every)
     adapter.views = softened
     projector = copy.deepcopy(adapter.projector) if views and contrast else None
     learned = [*student.parameters(), *(projector.parameters() if projector else [])]
@@ -61,9 +61,10 @@ def test_against_plain_torch(views, contrast, monkeypatch):
         good = confidence >= threshold * (share / share.max())[label]
         p = s.softmax(1)
         weights = prior_of(y)
-        if helped and number % 2 == 0:
+        shown = helped and (number - 1) % every == 0
+        if helped and not shown:
             values = -(t.softmax(1) * s.log_softmax(1) + s.softmax(1) * t.log_softmax(1)).sum(1) / 2
-        elif helped:
+        elif shown:
             view_features, v = with_features(student, softened(x, None))
             each = [-(t.softmax(1) * q.log_softmax(1) + q.softmax(1) * t.log_softmax(1)).sum(1) / 2 for q in (s, v)]
             values = (each[0] + each[1]) / 2
@@ -71,7 +72,7 @@ def test_against_plain_torch(views, contrast, monkeypatch):
             sharp = y ** (1 / 0.6)
             values = -(sharp / sharp.sum(1, keepdim=True) * p.log()).sum(1)
         loss = values[good].sum() / max(int(good.sum()), 1)
-        if helped and number % 2 == 1 and projector:
+        if shown and projector:
             loss = loss + contrast * attraction(projector, network.head.weight.detach(), features, view_features)
         mix, mean = mix_of(y * weights / (y * weights).sum(1, keepdim=True)), p.mean(0)
         loss = loss + (mean * ((mean + 1e-5) / (mix + 1e-5)).log()).sum()

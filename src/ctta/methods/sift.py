@@ -60,7 +60,6 @@ from ctta.methods.dss import positive_loss, sharpen
 
 LITTLE_SAY = 0.8  # views have, if the un-augmented prediction has this weight or more
 LOOK_AGAIN = 4  # batches after which views are made to find out
-SHOW_VIEW = 2  # batches after which the student sees a view again
 SHARPNESS, PROJECTION = 0.1, 128  # of the contrastive loss, as in RMT: its temperature, and the projector's width
 
 
@@ -79,6 +78,9 @@ class SiftConfig(Augmentation, Features, TeacherSettings, Normalization, Optimiz
     )
     views: int = setting(
         4, "Augmented views that the teacher averages if a batch is in need; 0: none.", low=0, high=VIEWS
+    )
+    view_every: int = setting(
+        2, "The student sees a view in one of so many batches; 1, in each, takes a quarter more time.", low=1
     )
     lambda_: float = setting(0.9, "Decay of the threshold's moving average.", symbol="lambda", low=0.0, high=1.0)
     temperature: float = setting(
@@ -151,7 +153,7 @@ class Sift(TeacherAdapter):
         loss = config.balance * imbalance(student, class_mix(posterior / posterior.sum(1, keepdim=True)))
         if views == 0 or weight >= LITTLE_SAY:
             loss = loss + positive_loss(sharpen(pseudo, config.temperature), student, selected)
-        elif self.batches % SHOW_VIEW != 0:
+        elif self.batches % config.view_every != 0:
             loss = loss + masked_mean(consistency(teacher, student, symmetric=True), selected)
         else:
             (view,) = self.make_views(x)
