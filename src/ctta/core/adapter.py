@@ -23,7 +23,7 @@ from ctta.core import statistics as norms
 from ctta.core.device import resolve
 from ctta.core.drift import Detector, Inspection
 from ctta.core.execution import Execution
-from ctta.core.export import Corrected, frozen_copy
+from ctta.core.export import frozen_copy
 from ctta.core.forward import Forward
 from ctta.core.inputs import check_logits, own_copy
 from ctta.core.processing import Processing
@@ -163,10 +163,13 @@ class Adapter(Processing):
             )
         return network
 
-    @staticmethod
-    def correct(logits: Tensor) -> Tensor:
+    def correct(self, logits: Tensor) -> Tensor:
         """A batch's prediction, corrected by what its samples have in common; a guard does so after its own choice."""
         return logits
+
+    def with_correction(self, network: nn.Module) -> nn.Module:
+        """The network with `correct` after it, as it is now."""
+        return network
 
     def begin_domain(self) -> None:
         """A hint that the stream has moved to another domain, before its first batch; the caller decides to give it."""
@@ -295,11 +298,6 @@ class Adapter(Processing):
         """
         network = self.finish(frozen_copy(self, self.network, x), x)
         return self.with_correction(network) if corrected else network
-
-    @classmethod
-    def with_correction(cls, network: nn.Module) -> nn.Module:
-        """The network, with the method's correction of each batch if it has one."""
-        return network if cls.correct is Adapter.correct else Corrected(network, cls.correct)
 
     def made(self) -> dict[str, Any]:
         return {

@@ -1,14 +1,17 @@
-"""The classes that a batch holds, and predictions corrected by them.
+"""The classes that a batch holds, and predictions corrected by them where classes come in bursts.
 
     class_mix     q = mean over samples of k p + (1 - k) / C, k the confidence of p scaled to 0 ... 1
     unevenness    C sum_c (q_c - 1/C)^2: 0 if all classes are alike, C - 1 if there is one
     class_prior   q of the corrected predictions, repeated as in expectation maximisation (Saerens et al., 2002), and
-                  drawn towards 1/C by the share of its unevenness that sampling explains, (C - 1) / N; 1/C if the
-                  unevenness of the predictions does not exceed that by 0.5
+                  drawn towards 1/C by the share of its unevenness that sampling explains, (C - 1) / N
     corrected     z + log prior
+    unrest        C / 2 sum_c (q_c - q'_c)^2 - (C - 1) / N: by how much more the mixes of two successive batches q', q
+                  differ than sampling explains
 
-In a shuffled batch the prior is uniform and nothing is corrected. A single sample is never corrected: sampling explains
-all of its unevenness.
+A batch alone does not tell whether it holds few classes, or whether the model has come to prefer them, as on strong
+noise; correcting by its own preference makes a model worse. But a preference lasts, and bursts change: so predictions
+are corrected while the unrest is above BURSTS, as an average over about the last 20 batches. In a shuffled stream it is
+not, whatever the model prefers. A single sample is never corrected: sampling explains all of its unevenness.
 """
 
 from __future__ import annotations
@@ -17,7 +20,8 @@ import torch
 from torch import Tensor
 
 ROUNDS = 5  # of expectation maximisation; twenty change no answer in a thousand
-MODEL = 0.5  # unevenness that a model has by its own preferences, of samples from all classes alike
+BURSTS = 0.25  # unrest above which classes come in bursts
+STEP = 0.05  # of the average of unrest, per batch
 
 
 def class_mix(probability: Tensor) -> Tensor:
@@ -32,17 +36,21 @@ def unevenness(mix: Tensor) -> Tensor:
     return ((mix * len(mix) - 1) ** 2).mean()
 
 
+def unrest(mix: Tensor, last: Tensor, samples: int) -> Tensor:
+    """By how much the mix differs from that of the last batch beyond what sampling explains, 0-d."""
+    classes = len(mix)
+    return classes / 2 * ((mix - last) ** 2).sum() - (classes - 1) / samples
+
+
 def class_prior(probability: Tensor) -> Tensor:
-    """Prior of the classes in a batch with these predictions (N, C), uniform unless there is good evidence, (C,)."""
+    """Prior of the classes in a batch with these predictions (N, C), (C,)."""
     samples, classes = probability.shape
-    uniform = probability.new_full((classes,), 1 / classes)
     by_sampling = (classes - 1) / samples
-    mix = class_mix(probability)
-    trusted = unevenness(mix) > by_sampling + MODEL
+    prior = shrunk(class_mix(probability), by_sampling)
     for _ in range(ROUNDS - 1):
-        posterior = probability * shrunk(mix, by_sampling)
-        mix = class_mix(posterior / posterior.sum(1, keepdim=True))
-    return torch.where(trusted, shrunk(mix, by_sampling), uniform)
+        posterior = probability * prior
+        prior = shrunk(class_mix(posterior / posterior.sum(1, keepdim=True)), by_sampling)
+    return prior
 
 
 def shrunk(mix: Tensor, by_sampling: float) -> Tensor:

@@ -8,7 +8,7 @@ the student learns as in RMT (Döbler et al., CVPR 2023), without source data.
                    (`teacher.confidence_weight`)
     in_need        views are made if w was below 0.8 when they last were, and in every fourth batch; else t = teacher(x)
     pseudo-label   y = softmax((s + t) / 2), whose confidence is reported
-    prior          of the classes in the batch, uniform unless they are clearly uneven (`prior.class_prior`)
+    prior          of the classes in the batch, if the stream's come in bursts, else uniform (`core.prior`)
     predict        (s + t) / 2 + log prior, before the update
     select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
     imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax s over the batch, q the class mix of y with the prior
@@ -44,16 +44,17 @@ from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ctta.base.config import setting
 from ctta.base.errors import ModelError
 from ctta.base.limits import VIEWS
-from ctta.core import thresholds
+from ctta.core import prior, thresholds
 from ctta.core.adapter import Step
 from ctta.core.contrast import contrastive_loss, draw_projector, make_projector, nearest
+from ctta.core.export import Corrected
 from ctta.core.losses import consistency, masked_mean, self_training
-from ctta.core.prior import class_mix, class_prior, corrected
+from ctta.core.prior import class_mix
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
 from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
 from ctta.methods.dss import positive_loss, sharpen
@@ -103,10 +104,11 @@ class Sift(TeacherAdapter):
         "imagenet": {"optimizer": "sgd", "lr": 0.01},
         "clouds": {"optimizer": "adam", "lr": 1e-4, "statistics": "auto"},
     }
-    correct = staticmethod(corrected)
     weight_of_each = 0.5
     threshold: Tensor
     unaugmented_weight: Tensor  # w, when views were last made
+    last_mix: Tensor  # of the classes, in the last batch
+    unrest: Tensor  # of the class mix, on average
 
     def build(self) -> None:
         self.student, self.teacher = self.copy_source(many_passes=True), self.copy_source(many_passes=True)
@@ -123,6 +125,8 @@ class Sift(TeacherAdapter):
         state = thresholds.start(self.classes, *self.placement)
         self.register_buffer("threshold", state.level)
         self.register_buffer("unaugmented_weight", torch.zeros_like(state.level))
+        self.register_buffer("last_mix", state.classes)
+        self.register_buffer("unrest", torch.zeros_like(state.level))
 
     @property
     def contrasts(self) -> bool:
@@ -146,11 +150,13 @@ class Sift(TeacherAdapter):
         views = config.views if in_need(self.batches, weight) else 0
         features, student = self.features_and_logits(x)
         teacher = self.averaged(x, views)
-        pseudo = ((student.detach() + teacher) / 2).softmax(1)
+        judged = (student.detach() + teacher) / 2
+        pseudo = judged.softmax(1)
         selected = self.select(pseudo)
-        posterior = pseudo * class_prior(pseudo)
+        self.follow_mix(class_mix(pseudo), len(x))
+        mix = class_mix(self.correct(judged).softmax(1))
 
-        loss = config.balance * imbalance(student, class_mix(posterior / posterior.sum(1, keepdim=True)))
+        loss = config.balance * imbalance(student, mix)
         if views == 0 or weight >= LITTLE_SAY:
             loss = loss + positive_loss(sharpen(pseudo, config.temperature), student, selected)
         elif self.batches % config.view_every != 0:
@@ -174,6 +180,18 @@ class Sift(TeacherAdapter):
         }
         logits = self.answer(lambda: student, lambda: teacher)
         return Step(logits, info, {"confidence": confidence, "selected": selected})
+
+    def follow_mix(self, mix: Tensor, samples: int) -> None:
+        """Take in the class mix of one more batch."""
+        self.unrest.lerp_(prior.unrest(mix, self.last_mix, samples), prior.STEP)
+        self.last_mix.copy_(mix)
+
+    def correct(self, logits: Tensor) -> Tensor:
+        """By the prior of the classes, while they come in bursts."""
+        return torch.where(self.unrest > prior.BURSTS, prior.corrected(logits), logits)
+
+    def with_correction(self, network: nn.Module) -> nn.Module:
+        return Corrected(network, prior.corrected) if self.unrest > prior.BURSTS else network
 
     def features_and_logits(self, x: Tensor) -> tuple[Tensor | None, Tensor]:
         """The student's, with gradient; features only if the contrastive loss wants them."""
