@@ -102,7 +102,7 @@ class Sift(TeacherAdapter):
     presets: ClassVar[Presets] = {
         **same_presets(optimizer="adam", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 0.01},
-        "clouds": {"optimizer": "adam", "lr": 1e-4, "statistics": "auto"},
+        "clouds": {"optimizer": "adam", "lr": 1e-4},
     }
     weight_of_each = 0.5
     threshold: Tensor
