@@ -9,10 +9,13 @@ import pytest
 import torch
 from torch import nn, tensor
 
-from ctta import ModelError, Sift
+from ctta import Guard, ModelError, Sift
 from ctta.core import prior
+from ctta.data.dataset import Data
+from ctta.data.datasets import open_stream
 from ctta.methods import sift
 from ctta.methods.sift import imbalance, in_need
+from ctta.models.load import embedded_model
 from ctta.testing.networks import CLASSES, make_batch
 from plain import make_decisive, with_batch_statistics
 
@@ -148,3 +151,25 @@ def attraction(projector, rows, features, view_features):
 def softened(x, random):
     """A view without chance."""
     return 0.5 * (x + x.roll(1, 3))
+
+
+@pytest.mark.parametrize("guarded", [False, True])
+def test_predictions_follow_classes_that_come_in_order_and_leave_a_shuffled_stream_alone(guarded):
+    (x, y), model = blurred_samples(), embedded_model()
+    found = {}
+    for order, rows in {"shuffled": torch.arange(len(x)), "sorted": y.argsort(stable=True)}.items():
+        adapter = Sift(model, views=0)
+        stream = Guard(adapter) if guarded else adapter
+        wrong = sum(int((stream(x[part]).argmax(1) != y[part]).sum()) for part in rows.split(20))
+        found[order] = wrong, bool(adapter.unrest > prior.BURSTS)
+        batch = x[rows[-20:]]
+        torch.testing.assert_close(stream.export(batch)(batch), stream.predict(batch), atol=1e-4, rtol=1e-4)
+    assert found["shuffled"][1] is False
+    assert found["sorted"][1] is True
+    assert found["sorted"][0] < 0.7 * found["shuffled"][0]
+
+
+def blurred_samples():
+    """Images and labels of the embedded data, blurred, so that some are misclassified."""
+    batches = list(open_stream(Data(dataset="embedded", domains=("gaussian_blur",), severity=3, images=400, batch=100)))
+    return torch.cat([batch.x for batch in batches]), torch.cat([batch.y for batch in batches])
