@@ -192,7 +192,10 @@ class Adapter(Processing):
 
     @adapts_in_turn
     def step(self, x: Tensor, *, reference: bool = False, source: bool = False, corrected: bool = True) -> Step:
-        """Predict, adapt, and report what happened; if asked for, with `reference` and `source` of the same batch."""
+        """Predict, adapt, and report what happened; if asked for, with `reference` and `source` of the same batch.
+
+        `corrected=False` leaves out what `correct` does to the prediction; so it does in `predict` and `export`.
+        """
         if not self.prepared and self.source_for(self.config.asdict()) != "none":
             raise StateError(
                 f"{type(self).__name__} needs source data once before the stream: "

@@ -1,4 +1,4 @@
-"""The classes that a batch holds, and predictions corrected by them where classes come in bursts.
+"""The classes that a batch holds, and predictions corrected by them if classes come in bursts.
 
     class_mix     q = mean over samples of k p + (1 - k) / C, k the confidence of p scaled to 0 ... 1
     unevenness    C sum_c (q_c - 1/C)^2: 0 if all classes are alike, C - 1 if there is one
@@ -8,7 +8,7 @@
     unrest        C / 2 sum_c (q_c - q'_c)^2 - (C - 1) / N: by how much more the mixes of two successive batches q', q
                   differ than sampling explains
 
-A batch alone does not tell whether it holds few classes, or whether the model has come to prefer them, as on strong
+A single batch does not tell whether it holds few classes, or whether the model has come to prefer them, as on strong
 noise; correcting by its own preference makes a model worse. But a preference lasts, and bursts change: so predictions
 are corrected while the unrest is above BURSTS, as an average over about the last 20 batches. In a shuffled stream it is
 not, whatever the model prefers. A single sample is never corrected: sampling explains all of its unevenness.
@@ -19,7 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-ROUNDS = 5  # of expectation maximisation; twenty change no answer in a thousand
+ROUNDS = 5  # of expectation maximisation; twenty change fewer than one answer per thousand
 BURSTS = 0.25  # unrest above which classes come in bursts
 STEP = 0.05  # of the average of unrest, per batch
 

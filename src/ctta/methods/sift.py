@@ -82,7 +82,7 @@ class SiftConfig(Augmentation, Features, TeacherSettings, Normalization, Optimiz
         4, "Augmented views that the teacher averages if a batch is in need; 0: none.", low=0, high=VIEWS
     )
     view_every: int = setting(
-        2, "The student sees a view in one of so many batches; 1, in each, takes a quarter more time.", low=1
+        2, "The student sees a view in one of so many batches; 1, in each, takes a fifth more time.", low=1
     )
     lambda_: float = setting(0.9, "Decay of the threshold's moving average.", symbol="lambda", low=0.0, high=1.0)
     temperature: float = setting(
