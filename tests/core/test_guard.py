@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ctta import TENT, ConfigError, Guard, Source, StateError, Step
+from ctta import TENT, ConfigError, Guard, Sift, Source, StateError, Step
 from ctta.core import guard as guards
 from ctta.core import health
 from ctta.testing.contract import flat_state, same
@@ -156,6 +156,12 @@ def test_small_batches_are_learned_from_at_a_part_of_the_rate(samples, part):
     guard = Guard(TENT(make_network("image_bn"), lr=0.1))
     guard(make_batch("image_bn", samples, 0))
     assert guard.adapter.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * part)
+
+
+def test_a_method_that_sees_to_small_batches_itself_is_not_slowed_twice():
+    guard = Guard(Sift(make_network("image_bn"), lr=0.1, views=0))
+    guard(make_batch("image_bn", 4, 0))
+    assert guard.adapter.optimizer.param_groups[0]["lr"] == pytest.approx(0.1)
 
 
 def test_a_healthy_adapter_is_left_alone(monkeypatch):

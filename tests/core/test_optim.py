@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 from ctta import DSS, TENT, ModelError, Source
+from ctta.core import optim
+from ctta.core.settings import OptimizerSettings
 from ctta.testing.networks import make_batch, make_network
 
 X = make_batch("image_bn", 4, 0)
@@ -48,3 +50,21 @@ def test_whole_number_parameters_ride_along():
     adapter = DSS(network, views=1, restore=0.9)
     adapter(X)
     assert torch.equal(adapter.teacher.order, torch.arange(3))
+
+
+@pytest.mark.parametrize("share", [0.25, torch.tensor(0.25), torch.tensor(0.25, dtype=torch.float64)], ids=str)
+@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
+def test_a_step_at_a_share_of_the_rate(optimizer, share):
+    weights = [nn.Parameter(torch.tensor([1.0, -2.0])) for _ in range(2)]
+    for weight, lr, part in zip(weights, (0.1, 0.025), (share, 1.0), strict=True):
+        made = optim.make_optimizer([weight], OptimizerSettings(optimizer=optimizer, lr=lr), "test")
+        for scale in (1.0, 3.0):
+            optim.differentiate(made, (scale * weight**3).sum())
+            optim.descend(made, torch.tensor(False), part)
+        assert made.param_groups[0]["lr"] == lr
+    assert not torch.equal(weights[0], torch.tensor([1.0, -2.0]))
+    torch.testing.assert_close(weights[0], weights[1])
+
+
+def test_small_batches_are_paced():
+    assert [optim.pace(samples) for samples in (1, 16, 64, 200)] == [1 / 64, 0.25, 1.0, 1.0]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import tensor
 
-from ctta.core.prior import BURSTS, class_mix, class_prior, corrected, shrunk, unevenness, unrest
+from ctta.core.prior import BURSTS, breadth, class_mix, class_prior, corrected, shrunk, unevenness, unrest
 
 
 def close(found, expected):
@@ -26,6 +26,12 @@ def test_unevenness_is_nought_of_equal_shares_and_classes_less_one_of_a_single_c
     close(unevenness(tensor([0.25, 0.25, 0.25, 0.25])), 0.0)
     close(unevenness(tensor([1.0, 0.0, 0.0, 0.0])), 3.0)
     close(unevenness(tensor([0.5, 0.5, 0.0, 0.0])), 1.0)
+
+
+def test_breadth_is_the_share_of_classes_that_sampling_does_not_explain():
+    close(breadth(tensor([1.0, 0.0, 0.0, 0.0]), 1_000_000), 0.25)
+    close(breadth(tensor([0.5, 0.5, 0.0, 0.0]), 8), 1 / (1 + 1 - 3 / 8))
+    close(breadth(tensor([1.0, 0.0, 0.0, 0.0]), 1), 1.0)  # a single sample has one class
 
 
 def test_what_sampling_explains_is_taken_off():

@@ -48,6 +48,7 @@ def test_against_plain_torch(views, contrast, every, monkeypatch):
     learned = [*student.parameters(), *(projector.parameters() if projector else [])]
     optimizer = torch.optim.Adam(learned, 1e-3)
     threshold, selected, needs, corrections, weight, unrest = 1 / CLASSES, [], set(), set(), 0.0, 0.0
+    shares = []
     even = torch.ones(CLASSES, dtype=torch.float64)
     mix = even / CLASSES
     for number, x in enumerate((make_batch("image_bn", 16, seed).double() for seed in range(10)), start=1):
@@ -83,6 +84,9 @@ def test_against_plain_torch(views, contrast, every, monkeypatch):
             loss = loss + contrast * attraction(projector, network.head.weight.detach(), features, view_features)
         held, mean = mix_of(y * weights / (y * weights).sum(1, keepdim=True)), p.mean(0)
         loss = loss + (mean * ((mean + 1e-5) / (held + 1e-5)).log()).sum()
+        missing = (CLASSES * mix - 1).square().mean() - (CLASSES - 1) / len(y)
+        shares.append(1 / (1 + max(float(missing), 0)) ** 2)
+        optimizer.param_groups[0]["lr"] = float((16 / 64 * tensor(shares[-1])) * 1e-3)  # in float32, as kernels read it
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -99,6 +103,7 @@ def test_against_plain_torch(views, contrast, every, monkeypatch):
         corrections.add(bool((weights != weights[0]).any()))
     assert 0 < sum(selected) < 160
     assert corrections == {False, True}
+    assert min(shares) < max(shares)
     assert needs == ({(False, False), (True, False), (True, True)} if views else {(False, False)})
 
 
@@ -167,6 +172,32 @@ def test_predictions_follow_classes_that_come_in_order_and_leave_a_shuffled_stre
     assert found["shuffled"][1] is False
     assert found["sorted"][1] is True
     assert found["sorted"][0] < 0.7 * found["shuffled"][0]
+
+
+@pytest.mark.parametrize(("size", "images"), [(20, 400), (1, 100)], ids=["one class after another", "single images"])
+def test_a_network_without_batch_norm_is_not_lost(size, images):
+    (x, y), model = blurred_samples(), without_batch_norm()
+    rows = y.argsort(stable=True)[:images] if size > 1 else torch.arange(images)
+    with torch.no_grad():
+        before = float((model(x).argmax(1) != y).float().mean())
+    adapter = Sift(model, views=0)
+    for part in rows.split(size):
+        adapter(x[part])
+    after = float((adapter.predict(x, corrected=False).argmax(1) != y).float().mean())
+    assert after < before + 0.02
+
+
+def without_batch_norm():
+    """The embedded network, its BatchNorm layers turned into the scale and shift that they are in evaluation."""
+    model = embedded_model().eval()
+    for path, layer in [(path, layer) for path, layer in model.named_modules() if isinstance(layer, nn.BatchNorm2d)]:
+        fixed = nn.Conv2d(layer.num_features, layer.num_features, 1, groups=layer.num_features)
+        scale = layer.weight.detach() / (layer.running_var + layer.eps).sqrt()
+        with torch.no_grad():
+            fixed.weight.copy_(scale.view(-1, 1, 1, 1))
+            fixed.bias.copy_(layer.bias - layer.running_mean * scale)
+        model.set_submodule(path, fixed)
+    return model
 
 
 def blurred_samples():

@@ -29,7 +29,6 @@ APART = 50  # batches between two snapshots
 KEPT = 3  # snapshots
 TRIAL, RETRIAL = 256, 512  # samples to be compared before the adapter's answers are given: at first, after an alarm
 AGAIN = 300  # an alarm within so many batches of the last one goes one rung further
-FULL = 64  # samples; published rates are for batches of so many, so those with fewer are learned from at a part of it
 CALM, CALM_BATCHES = 0.1, 200  # the third rung learns at this rate for so long
 LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
 
@@ -376,7 +375,8 @@ class Guard(Savable):
     def _set_rate(self, batch: int, samples: int) -> None:
         config, calm = self.adapter.config, CALM if batch < self.state.calm_until else 1.0
         if self.adapter.optimizer is not None and hasattr(config, "lr"):
-            optim.set_rate(self.adapter.optimizer, config.lr * calm * min(1.0, samples / FULL))
+            share = 1.0 if self.adapter.paced else optim.pace(samples)
+            optim.set_rate(self.adapter.optimizer, config.lr * calm * share)
 
     def _tell(self, event: Event) -> None:
         self.events = [*self.events[-99:], event]

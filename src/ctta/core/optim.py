@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from ctta.base.errors import ModelError
 from ctta.core.settings import OptimizerSettings
 
+FULL = 64  # samples: published rates are for batches of at least so many
+
 
 def make_optimizer(parameters: Sequence[nn.Parameter], config: OptimizerSettings, method: str) -> torch.optim.Optimizer:
     """Adam or SGD by fused kernels, for these parameters only. Its state is there from the start, so it never grows."""
@@ -59,13 +61,21 @@ def differentiate(optimizer: torch.optim.Optimizer, loss: Tensor) -> Tensor:
     return loss.detach().isfinite() & torch.nn.utils.get_total_norm(gradients).isfinite()
 
 
-def descend(optimizer: torch.optim.Optimizer, left_out: Tensor) -> None:
-    """Take the step with the gradients that are there, unless `left_out`, 0-d, is set."""
+def descend(optimizer: torch.optim.Optimizer, left_out: Tensor, share: Tensor | float = 1.0) -> None:
+    """Take the step with the gradients that are there, at this share of the rate, unless `left_out`, 0-d, is set."""
     # The fused kernels read this flag on the device and leave weights and moments as they are if it is set.
     optimizer.found_inf = left_out.to(torch.float32)  # type: ignore[attr-defined]
     # They do not count their changes as other operations do. Counted first, no change is missed by an interrupt.
     torch.autograd.graph.increment_version([*trained_parameters(optimizer), *moments(optimizer)])
-    optimizer.step()
+    rates = [group["lr"] for group in optimizer.param_groups]
+    try:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            # The fused kernels read a tensor on its device, and as float32.
+            group["lr"] = rate * (share.to(torch.float32) if isinstance(share, Tensor) else share)
+        optimizer.step()
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
     optimizer.zero_grad(set_to_none=True)
 
 
@@ -77,6 +87,11 @@ def moments(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 def trained_parameters(optimizer: torch.optim.Optimizer) -> list[nn.Parameter]:
     """The parameters that the optimiser trains."""
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def pace(samples: int) -> float:
+    """The share of the rate at which a batch of so many samples is learned from."""
+    return min(1.0, samples / FULL)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -2,6 +2,8 @@
 
     class_mix     q = mean over samples of k p + (1 - k) / C, k the confidence of p scaled to 0 ... 1
     unevenness    C sum_c (q_c - 1/C)^2: 0 if all classes are alike, C - 1 if there is one
+    breadth       1 / (1 + unevenness - (C - 1) / N), at most 1: the share of the classes that the batch holds; if
+                  sampling explains that some are missing, they count as held
     class_prior   q of the corrected predictions, repeated as in expectation maximisation (Saerens et al., 2002), and
                   drawn towards 1/C by the share of its unevenness that sampling explains, (C - 1) / N
     corrected     z + log prior
@@ -34,6 +36,11 @@ def class_mix(probability: Tensor) -> Tensor:
 def unevenness(mix: Tensor) -> Tensor:
     """Mean square by which classes differ from their equal share, in units of that share; 0-d."""
     return ((mix * len(mix) - 1) ** 2).mean()
+
+
+def breadth(mix: Tensor, samples: int) -> Tensor:
+    """The share of the classes that a batch with this mix holds, 1 / C to 1, 0-d."""
+    return 1 / (1 + (unevenness(mix) - (len(mix) - 1) / samples).clamp(min=0))
 
 
 def unrest(mix: Tensor, last: Tensor, samples: int) -> Tensor:

@@ -121,13 +121,13 @@ class MethodTools(AdapterState):
         while part := list(itertools.islice(randoms, together)):
             yield many_views(maker, x, part)
 
-    def learn(self, loss: Tensor, *, skip: Tensor | None = None) -> Tensor:
-        """One optimiser step, unless `skip`, a 0-d bool, says that there is nothing to learn.
+    def learn(self, loss: Tensor, *, skip: Tensor | None = None, share: Tensor | float = 1.0) -> Tensor:
+        """One optimiser step at this share of the rate, unless `skip`, a 0-d bool, says that there is nothing to learn.
 
         If the loss or a gradient is not finite, all state goes back to where it was before the batch.
         """
         self.differentiate(loss)
-        self.descend(skip=skip)
+        self.descend(skip=skip, share=share)
         return loss.detach()
 
     def differentiate(self, loss: Tensor) -> None:
@@ -136,11 +136,11 @@ class MethodTools(AdapterState):
         self._batch.backwards += 1
         self._batch.finite = self._batch.finite & optim.differentiate(self.optimizer, loss)
 
-    def descend(self, *, skip: Tensor | None = None) -> None:
+    def descend(self, *, skip: Tensor | None = None, share: Tensor | float = 1.0) -> None:
         """The optimiser step with the gradients that are there; none if they are not finite or `skip` is set."""
         assert self.optimizer is not None
         finite = self._batch.finite
-        optim.descend(self.optimizer, ~finite if skip is None else ~finite | skip)
+        optim.descend(self.optimizer, ~finite if skip is None else ~finite | skip, share)
         self._batch.idle = None if skip is None else skip & finite
 
     def follow(self, followers: Iterable[Tensor], leaders: Iterable[Tensor], keep: float) -> None:
