@@ -137,7 +137,10 @@ class MethodTools(AdapterState):
         self._batch.finite = self._batch.finite & optim.differentiate(self.optimizer, loss)
 
     def descend(self, *, skip: Tensor | None = None, share: Tensor | float = 1.0) -> None:
-        """The optimiser step with the gradients that are there; none if they are not finite or `skip` is set."""
+        """The optimiser step with the gradients that are there, at this share of the rate.
+
+        There is none if they are not finite or `skip` is set.
+        """
         assert self.optimizer is not None
         finite = self._batch.finite
         optim.descend(self.optimizer, ~finite if skip is None else ~finite | skip, share)
