@@ -36,11 +36,14 @@ def test_augmentation_is_worth_its_time_if_views_had_a_say():
     assert in_need(4, 0.8)  # to find out
 
 
-@pytest.mark.parametrize(("views", "contrast", "every"), [(0, 1.0, 2), (2, 0.0, 2), (2, 0.5, 2), (2, 0.5, 1)])
-def test_against_plain_torch(views, contrast, every, monkeypatch):
+@pytest.mark.parametrize(
+    ("views", "contrast", "every", "normed"),
+    [(0, 1.0, 2, True), (2, 0.0, 2, True), (2, 0.5, 2, True), (2, 0.5, 1, True), (0, 1.0, 2, False)],
+)
+def test_against_plain_torch(views, contrast, every, normed, monkeypatch):
     monkeypatch.setattr(sift, "LITTLE_SAY", 0.12)  # these views add little doubt, and have a say in some batches only
     monkeypatch.setattr(prior, "BURSTS", -0.045)  # and the mix of these labels changes a little
-    network = make_decisive().double()
+    network = make_decisive().double() if normed else without_batch_norm(make_decisive().double())
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
     adapter = Sift(network, preset="cifar10", ema=0.7, views=views, lambda_=0.8, contrast=contrast, view_every=every)
     adapter.views = softened
@@ -85,8 +88,9 @@ def test_against_plain_torch(views, contrast, every, monkeypatch):
         held, mean = mix_of(y * weights / (y * weights).sum(1, keepdim=True)), p.mean(0)
         loss = loss + (mean * ((mean + 1e-5) / (held + 1e-5)).log()).sum()
         missing = (CLASSES * mix - 1).square().mean() - (CLASSES - 1) / len(y)
-        shares.append(1 / (1 + max(float(missing), 0)) ** 2)
-        optimizer.param_groups[0]["lr"] = float((16 / 64 * tensor(shares[-1])) * 1e-3)  # in float32, as kernels read it
+        share = tensor(1 / (1 + max(float(missing), 0)) ** 2)  # in float32, as kernels read it
+        shares.append(1.0 if normed else share)
+        optimizer.param_groups[0]["lr"] = float(16 / 64 * shares[-1] * 1e-3)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -103,7 +107,7 @@ def test_against_plain_torch(views, contrast, every, monkeypatch):
         corrections.add(bool((weights != weights[0]).any()))
     assert 0 < sum(selected) < 160
     assert corrections == {False, True}
-    assert min(shares) < max(shares)
+    assert (min(shares) < max(shares)) == (not normed)
     assert needs == ({(False, False), (True, False), (True, True)} if views else {(False, False)})
 
 
@@ -176,7 +180,7 @@ def test_predictions_follow_classes_that_come_in_order_and_leave_a_shuffled_stre
 
 @pytest.mark.parametrize(("size", "images"), [(20, 400), (1, 100)], ids=["one class after another", "single images"])
 def test_a_network_without_batch_norm_is_not_lost(size, images):
-    (x, y), model = blurred_samples(), without_batch_norm()
+    (x, y), model = blurred_samples(), without_batch_norm(embedded_model())
     rows = y.argsort(stable=True)[:images] if size > 1 else torch.arange(images)
     with torch.no_grad():
         before = float((model(x).argmax(1) != y).float().mean())
@@ -187,11 +191,11 @@ def test_a_network_without_batch_norm_is_not_lost(size, images):
     assert after < before + 0.02
 
 
-def without_batch_norm():
-    """The embedded network, its BatchNorm layers turned into the scale and shift that they are in evaluation."""
-    model = embedded_model().eval()
+def without_batch_norm(model):
+    """The network with its BatchNorm layers turned into the scale and shift that they are in evaluation."""
+    model = model.eval()
     for path, layer in [(path, layer) for path, layer in model.named_modules() if isinstance(layer, nn.BatchNorm2d)]:
-        fixed = nn.Conv2d(layer.num_features, layer.num_features, 1, groups=layer.num_features)
+        fixed = nn.Conv2d(layer.num_features, layer.num_features, 1, groups=layer.num_features).to(layer.weight)
         scale = layer.weight.detach() / (layer.running_var + layer.eps).sqrt()
         with torch.no_grad():
             fixed.weight.copy_(scale.view(-1, 1, 1, 1))

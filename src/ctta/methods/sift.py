@@ -26,8 +26,9 @@ Else views would teach it nothing:
     positive_loss  cross-entropy of s with y^(1/T), on what is selected, Eq. 5 and 6
     loss           positive_loss + imbalance
 
-    learn          at the share breadth(y)^2 min(1, N / 64) of the rate (`core.prior`, `core.optim`): batches of one
-                   class, or single samples, one after another, would teach a network to predict nothing else
+    learn          at the share min(1, N / 64) of the rate (`core.optim`), times breadth(y)^2 (`core.prior`) if no
+                   BatchNorm layer follows the batch: single samples, or batches of one class, one after another,
+                   would teach a network to predict nothing else; BatchNorm takes out what a batch has in common
     follow_student teacher <- ema teacher + (1 - ema) student, Eq. 9
 
 What differs from DSS: student and teacher judge together, views are 4 and only if they have a say, the student learns
@@ -59,6 +60,7 @@ from ctta.core.losses import consistency, masked_mean, self_training
 from ctta.core.optim import pace
 from ctta.core.prior import class_mix
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.statistics import follows_batch
 from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
 from ctta.methods.dss import positive_loss, sharpen
 
@@ -172,7 +174,8 @@ class Sift(TeacherAdapter):
             loss = loss + masked_mean(self_training(student, view_student, teacher), selected)
             if features is not None and view_features is not None:
                 loss = loss + config.contrast * self.contrast(features, view_features)
-        loss = self.learn(loss, share=prior.breadth(held, len(x)) ** 2 * pace(len(x)))
+        breadth = 1.0 if follows_batch(self.student) else prior.breadth(held, len(x))
+        loss = self.learn(loss, share=breadth**2 * pace(len(x)))
         self.follow_student()
 
         confidence = pseudo.amax(1)
