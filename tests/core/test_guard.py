@@ -158,6 +158,19 @@ def test_small_batches_are_learned_from_at_a_part_of_the_rate(samples, part):
     assert guard.adapter.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * part)
 
 
+@pytest.mark.parametrize(("kind", "part"), [("image_gn", (1 + 4 - 4 / 64) ** -2), ("image_bn", 1.0)])
+def test_batches_of_one_class_are_learned_from_at_a_part_of_the_rate_without_batch_norm(kind, part):
+    network = make_network(kind)
+    head = [layer for layer in network.modules() if isinstance(layer, torch.nn.Linear)][-1]
+    with torch.no_grad():
+        head.weight.zero_()
+        head.bias.copy_(torch.tensor([50.0, 0.0, 0.0, 0.0, 0.0]))
+    guard = Guard(TENT(network, lr=0.1))
+    for seed in range(2):  # the first says what the second is likely to hold
+        guard(make_batch(kind, 64, seed))
+    assert guard.adapter.optimizer.param_groups[0]["lr"] == pytest.approx(0.1 * part)
+
+
 def test_a_method_that_sees_to_small_batches_itself_is_not_slowed_twice():
     guard = Guard(Sift(make_network("image_bn"), lr=0.1, views=0))
     guard(make_batch("image_bn", 4, 0))

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from ctta import TENT, BNAdapt
 from ctta.core import statistics as norms
-from ctta.core.shares import NOTHING
 from ctta.testing.networks import make_batch, make_network, make_stream
 
 X = make_batch("image_bn", 8, 0)
@@ -97,10 +96,9 @@ def test_synchronised_layers_do_as_plain_ones(kind):
     [("batch", True), ("mixed", True), ("auto", True), ("running", False), ("robust", False), ("instance", False)],
 )
 def test_whether_the_batch_decides_on_the_statistics(kind, follows):
-    network = TENT(make_network("image_bn"), statistics=kind).source_model
-    assert norms.follows_batch(network) is follows
-    norms.expect(network, NOTHING)  # as auto statistics do if samples are no images
-    assert norms.follows_batch(network) is (follows and kind != "auto")
+    assert TENT(make_network("image_bn"), statistics=kind).follows_batch(X) is follows
+    of_points = TENT(make_network("pointnet_bn"), statistics=kind)  # auto statistics follow images only
+    assert of_points.follows_batch(make_batch("pointnet_bn", 8, 0)) is (follows and kind != "auto")
 
 
 def test_layers_without_statistics_of_their_own_use_the_batch_s():

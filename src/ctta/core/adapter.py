@@ -61,7 +61,7 @@ class Adapter(Processing):
     traits: ClassVar[Traits] = Traits("nothing", forwards=(1, 1), backwards=(0, 0))
     variants: ClassVar[Presets] = {PAPER: {}, AUTO: {"statistics": "auto"}}  # settings over any preset
     needs_norm: ClassVar[bool] = False  # whether a model without a norm layer makes no sense for this method
-    paced: ClassVar[bool] = False  # whether it learns less from small batches by itself, and no guard has to see to it
+    paced: ClassVar[bool] = False  # whether it learns less from small batches, or of few classes, without a guard
     whole_batches: ClassVar[bool] = True  # whether networks see whole batches, or samples that the method has chosen
 
     drift: Detector | None

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ctta.base.errors import ConfigError, InputError, StateError
 from ctta.base.randomness import mix
-from ctta.core import health, optim
+from ctta.core import health, optim, prior
 from ctta.core import probe as probes
 from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter, Step
@@ -71,6 +71,7 @@ class GuardState:
     doubt: float = 0.0  # that the domain has shifted, as far as auto statistics say
     heard: bool = False  # the unadapted model has a say in the answer, see `health`
     confidence: float = 1.0  # of the reference, an average over batches
+    breadth: float = 1.0  # the share of the classes that the last batch held, if BatchNorm does not see to that
     lost: bool = False
     probed: int = 0  # the batch before which the clean samples were last known
 
@@ -92,7 +93,8 @@ class Guard(Savable):
     that the domain has shifted: there is nothing to gain then. If the stream's statistics make the source's weights
     less sure, the answer is averaged with that of the unadapted model. If the evidence is enough, what was learned is
     taken back: to the last healthy state, at the next alarm to an older one, then to the source with a smaller rate,
-    then for good. Small batches are learned from at a part of the rate.
+    then for good. Small batches are learned from at a part of the rate, and so are batches of few classes if no
+    BatchNorm layer follows them, see `core.prior`.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -150,7 +152,7 @@ class Guard(Savable):
         compares = self._distrusts or self.state.evidence > 0 or batch < FIRST or batch % self.every == 0
         step = self.adapter.step(x, reference=compares, source=compares or self.state.heard, corrected=False)
         self._bet(step.source, batch)
-        found = self._compare(step, batch) if compares else {}
+        found = self._compare(step, x, batch) if compares else {}
         step = self._safe(replace(step, info={**step.info, **self._info(found)}))
         if self.verdict == "harmful":
             self._roll_back(batch)
@@ -257,7 +259,7 @@ class Guard(Savable):
         self.state, self.snapshots, self.events = GuardState(), [], []
         self.means, self.bet = None, probes.Bet()
 
-    def _compare(self, step: Step, batch: int) -> dict[str, float]:
+    def _compare(self, step: Step, x: Tensor, batch: int) -> dict[str, float]:
         """Take in what one batch says; gives the signs by name."""
         adapter, logits, reference, source = self.adapter, step.logits, step.reference, step.source
         assert reference is not None
@@ -267,6 +269,8 @@ class Guard(Savable):
             found = {"excess": health.excess(logits, reference), **health.signs(logits, reference)}
             found |= {"narrowing": self.means.narrowing(), "doubt": step.info.get("doubt", logits.new_zeros(()))}
             found["heard"] = health.heard(reference, source)
+            if not adapter.follows_batch(x):
+                found["breadth"] = prior.breadth(prior.class_mix(reference.softmax(1)), len(x))
             if adapter.trained:
                 found["distance"] = health.distance(*adapter.trained_and_source())
             numbers = torch.stack([value.to(torch.float32) for value in found.values()]).tolist()
@@ -274,9 +278,10 @@ class Guard(Savable):
         evidence = max(0.0, self.state.evidence + signs.pop("excess"))
         confidence = 0.9 * self.state.confidence + 0.1 * signs["reference_confidence"]
         since = batch if evidence == 0 else self.state.since
-        trial = max(0, self.state.trial - len(logits))
+        trial = max(0, self.state.trial - len(x))
         known = {"evidence": evidence, "narrowing": signs["narrowing"], "doubt": signs.pop("doubt"), "since": since}
-        self.state = replace(self.state, **known, heard=bool(signs["heard"]), trial=trial, confidence=confidence)
+        known |= {"breadth": signs.pop("breadth", 1.0), "confidence": confidence}
+        self.state = replace(self.state, **known, heard=bool(signs["heard"]), trial=trial)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
@@ -375,7 +380,7 @@ class Guard(Savable):
     def _set_rate(self, batch: int, samples: int) -> None:
         config, calm = self.adapter.config, CALM if batch < self.state.calm_until else 1.0
         if self.adapter.optimizer is not None and hasattr(config, "lr"):
-            share = 1.0 if self.adapter.paced else optim.pace(samples)
+            share = 1.0 if self.adapter.paced else optim.pace(samples) * self.state.breadth**2
             optim.set_rate(self.adapter.optimizer, config.lr * calm * share)
 
     def _tell(self, event: Event) -> None:

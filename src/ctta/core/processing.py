@@ -192,6 +192,10 @@ class Processing(MethodTools):
         self._batch.observed = {**seen, **dict(zip(numbers, rest, strict=True))}
         return boundary
 
+    def follows_batch(self, x: Tensor) -> bool:
+        """Whether BatchNorm layers normalise this batch with statistics that it decides on; auto ones only images."""
+        return norms.follows_batch(self.source_model) and (x.dim() >= 4 or not norms.is_auto(self.source_model))
+
     def _compare(self, x: Tensor) -> None:
         """For auto statistics: what the source network's predictions and layers say about the batch."""
         if not norms.is_auto(self.source_model):

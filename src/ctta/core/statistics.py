@@ -91,11 +91,6 @@ class StreamStatistics:
         return mean, variance
 
     @property
-    def follows_batch(self) -> bool:
-        """Whether the current batch decides on the statistics, and nothing else remembers them."""
-        return self.kind in ("batch", "mixed") or (self.kind == "auto" and self.belief is not shares.NOTHING)
-
-    @property
     def step(self) -> float:
         """The weight of the batch."""
         return ROBUST_STEP if self.kind == "robust" else self.weight
@@ -262,7 +257,7 @@ def training_statistics(module: nn.Module) -> Iterator[None]:
 def follows_batch(module: nn.Module) -> bool:
     """Whether a BatchNorm layer normalises with statistics that each batch decides on, and nothing else remembers."""
     hooks = [hook for layer in _batch_norms(module) if (hook := _hook(layer))]
-    return uses_batch(module) or any(hook.follows_batch for hook in hooks)
+    return uses_batch(module) or any(hook.kind in ("batch", "mixed", "auto") for hook in hooks)
 
 
 def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:

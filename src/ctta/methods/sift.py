@@ -60,7 +60,6 @@ from ctta.core.losses import consistency, masked_mean, self_training
 from ctta.core.optim import pace
 from ctta.core.prior import class_mix
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
-from ctta.core.statistics import follows_batch
 from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
 from ctta.methods.dss import positive_loss, sharpen
 
@@ -174,7 +173,7 @@ class Sift(TeacherAdapter):
             loss = loss + masked_mean(self_training(student, view_student, teacher), selected)
             if features is not None and view_features is not None:
                 loss = loss + config.contrast * self.contrast(features, view_features)
-        breadth = 1.0 if follows_batch(self.student) else prior.breadth(held, len(x))
+        breadth = 1.0 if self.follows_batch(x) else prior.breadth(held, len(x))
         loss = self.learn(loss, share=breadth**2 * pace(len(x)))
         self.follow_student()
 
