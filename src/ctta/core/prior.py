@@ -6,7 +6,7 @@
                   sampling explains that some are missing, they count as held
     class_prior   q of the corrected predictions, repeated as in expectation maximisation (Saerens et al., 2002), and
                   drawn towards 1/C by the share of its unevenness that sampling explains, (C - 1) / N
-    corrected     z + log prior
+    corrected     z / 2 + log prior: under a shift, models are surer of their predictions than they should be
     unrest        C / 2 sum_c (q_c - q'_c)^2 - (C - 1) / N: by how much more the mixes of two successive batches q', q
                   differ than sampling explains
 
@@ -24,6 +24,7 @@ from torch import Tensor
 ROUNDS = 5  # of expectation maximisation; twenty change fewer than one answer per thousand
 BURSTS = 0.25  # unrest above which classes come in bursts
 STEP = 0.05  # of the average of unrest, per batch
+TOO_SURE = 2.0  # so many times too large are the logits of a model under a shift
 
 
 def class_mix(probability: Tensor) -> Tensor:
@@ -68,4 +69,4 @@ def shrunk(mix: Tensor, by_sampling: float) -> Tensor:
 
 def corrected(logits: Tensor) -> Tensor:
     """Logits (N, C) with the batch's prior of the classes."""
-    return logits + class_prior(logits.softmax(1)).log()
+    return logits / TOO_SURE + class_prior(logits.softmax(1)).log()

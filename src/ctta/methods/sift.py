@@ -8,10 +8,10 @@ the student learns as in RMT (Döbler et al., CVPR 2023), without source data.
                    (`teacher.confidence_weight`)
     in_need        views are made if w was below 0.8 when they last were, and in every fourth batch; else t = teacher(x)
     pseudo-label   y = softmax((s + t) / 2), whose confidence is reported
-    prior          of the classes in the batch, if the stream's come in bursts, else uniform (`core.prior`)
-    predict        (s + t) / 2 + log prior, before the update
+    predict        z = (s + t) / 2, before the update; if the stream's classes come in bursts, z / 2 + log prior, with
+                   the prior of the classes in the batch (`core.prior`)
     select         confidence of y >= pi tau_c, Eq. 1 to 4 (`thresholds.dynamic`)
-    imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax s over the batch, q the class mix of y with the prior
+    imbalance      sum_c m_c log(m_c / q_c), m the mean of softmax s in the batch, q the class mix of what is predicted
 
 If w was below 0.8, views have a say, and in every second batch the student sees one too:
 
@@ -36,7 +36,8 @@ on them, predictions are kept as diverse as the classes are and follow them if t
 and there is no negative learning.
 
 Settings were chosen on images of 32 x 32 (`results/README.md` has what did not help), those of large images are
-CoTTA's. On point clouds with auto statistics a rate of 1e-3 is too much, so their preset has 1e-4.
+CoTTA's. On point clouds a rate of 1e-3 is too much, so their preset has 1e-4, and statistics mixed with the source's,
+because batches of clouds are small.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class Sift(TeacherAdapter):
     presets: ClassVar[Presets] = {
         **same_presets(optimizer="adam", lr=1e-3),
         "imagenet": {"optimizer": "sgd", "lr": 0.01},
-        "clouds": {"optimizer": "adam", "lr": 1e-4},
+        "clouds": {"optimizer": "adam", "lr": 1e-4, "statistics": "mixed"},
     }
     paced = True
     weight_of_each = 0.5
