@@ -84,6 +84,23 @@ def test_cells_that_are_there_are_skipped(run, tmp_path, monkeypatch, capsys):
     assert "spec, 8, tent, batch, cells 4, worst" in capsys.readouterr().out
 
 
+def test_a_sample_of_the_cells(run, capsys, tmp_path, monkeypatch):
+    every = run("--orders", "shuffled", "sorted", "--rates", "10", "--sample", "9")
+    assert len(every) == 4, "no more than there are"
+    (tmp_path / "harm.jsonl").unlink()
+    some = run("--orders", "shuffled", "sorted", "--rates", "10", "--sample", "2")
+    assert some == every[:2], "a larger sample goes on where a smaller one ends"
+    monkeypatch.setattr(sys, "argv", ["harm", "--show", "--out", str(tmp_path / "harm.jsonl")])
+    harm.main()
+    assert capsys.readouterr().out.splitlines()[-1].startswith("all cells, batch, cells 2, worst")
+
+
+def test_a_bound_on_the_share_of_bad_cells():
+    assert harm.at_most(0, 300) == pytest.approx(1 - 0.05 ** (1 / 300)), "none of 300: at most 1 %"
+    assert harm.at_most(1, 10) == pytest.approx(0.394, abs=1e-3)
+    assert harm.at_most(3, 3) == 1
+
+
 def test_point_clouds_have_their_own_domains(run):
     clouds = "data: {dataset: embedded_clouds}\nmodel: {name: embedded_clouds}\n"
     (row,) = run("--orders", "alternating", "--rates", "--network", "solids", sections=clouds)
