@@ -125,15 +125,16 @@ def test_a_guard_exports_what_it_answers_with(monkeypatch):
     assert not close(guard.export(X)(X), adapter.export(X)(X))
 
 
+@pytest.mark.parametrize("heard", [0.5, 1.0])
 @pytest.mark.parametrize("trial", [0, 1])
-def test_a_guard_exports_the_say_of_the_unadapted_model(trial):
+def test_a_guard_exports_the_say_of_the_unadapted_model(trial, heard):
     guard = Guard(adapted("tent", lr=0.05, statistics="mixed"))
-    guard.state = replace(guard.state, trial=trial, heard=True)
+    guard.state = replace(guard.state, trial=trial, heard=heard)
     one = (guard.adapter.reference if trial else guard.adapter.predict)(X)
-    mean = (one.softmax(1) + guard.adapter.source(X).softmax(1)) / 2
-    assert close(guard.export(X)(X).exp(), mean)
-    assert close(guard.predict(X).exp(), mean)
-    assert not close(one.softmax(1), mean)
+    answer = one.softmax(1).lerp(guard.adapter.source(X).softmax(1), heard)
+    assert close(guard.export(X)(X).softmax(1), answer)
+    assert close(guard.predict(X).softmax(1), answer)
+    assert not close(one.softmax(1), answer)
 
 
 def test_the_adapter_stays_as_it_was():

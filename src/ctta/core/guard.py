@@ -69,7 +69,7 @@ class GuardState:
     frozen: bool = False
     trial: int = TRIAL  # samples that are still to be compared before the adapter answers
     doubt: float = 0.0  # that the domain has shifted, as far as auto statistics say
-    heard: bool = False  # the unadapted model has a say in the answer, see `health`
+    heard: float = 0.0  # the weight of the unadapted model in the answer, see `health`
     confidence: float = 1.0  # of the reference, an average over batches
     breadth: float = 1.0  # the share of the classes that the last batch held, if BatchNorm does not see to that
     lost: bool = False
@@ -91,10 +91,10 @@ class Guard(Savable):
     of the source's weights (see `core.health`). The guard answers with the latter while there is much evidence or the
     adapter narrows its answers, for the first samples, for some after an alarm, and while auto statistics see no sign
     that the domain has shifted: there is nothing to gain then. If the stream's statistics make the source's weights
-    less sure, the answer is averaged with that of the unadapted model. If the evidence is enough, what was learned is
-    taken back: to the last healthy state, at the next alarm to an older one, then to the source with a smaller rate,
-    then for good. Small batches are learned from at a part of the rate, and so are batches of few classes if no
-    BatchNorm layer follows them, see `core.prior`.
+    less sure, or if the stream holds few of the classes, the unadapted model has a say in the answer, or gives it
+    alone. If the evidence is enough, what was learned is taken back: to the last healthy state, at the next alarm to
+    an older one, then to the source with a smaller rate, then for good. Small batches are learned from at a part of the
+    rate, and so are batches of few classes if no BatchNorm layer follows them, see `core.prior`.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -113,6 +113,7 @@ class Guard(Savable):
         self.adapter, self.every, self.on_event = adapter, every, on_event
         self.state, self.snapshots = GuardState(), list[Snapshot]()
         self.means: health.Means | None = None
+        self.standing: health.Standing | None = None
         self.events: list[Event] = []
         self.probe: probes.Probe | None = None
         self.bet = probes.Bet()
@@ -145,12 +146,12 @@ class Guard(Savable):
         self._examine(self.adapter.batches)
         if self.state.frozen:
             reference, source = self.adapter.reference(x), self.adapter.source(x)
-            self.state = replace(self.state, heard=bool(health.heard(reference, source)))
+            self.state = replace(self.state, heard=float(self._stand(reference, source)))
             return self._safe(Step(reference, self._info({}), reference=reference, source=source))
         batch = self.adapter.batches
         self._set_rate(batch, len(x))
         compares = self._distrusts or self.state.evidence > 0 or batch < FIRST or batch % self.every == 0
-        step = self.adapter.step(x, reference=compares, source=compares or self.state.heard, corrected=False)
+        step = self.adapter.step(x, reference=compares, source=compares or self.state.heard > 0, corrected=False)
         self._bet(step.source, batch)
         found = self._compare(step, x, batch) if compares else {}
         step = self._safe(replace(step, info={**step.info, **self._info(found)}))
@@ -178,17 +179,29 @@ class Guard(Savable):
             logits = step.reference
         if self.state.heard:
             assert step.source is not None
-            logits = averaged(torch.stack([logits, step.source]))
+            logits = step.source if self._alone else averaged(torch.stack([logits, step.source]))
         step = self._answer(logits, step) if self._distrusts or self.state.heard else step
         return replace(step, logits=self.adapter.correct(step.logits))
+
+    def _stand(self, reference: Tensor, source: Tensor) -> Tensor:
+        """Take in what the unadapted model and the reference say of a batch; gives the weight of the former, 0-d."""
+        self.standing = (self.standing or health.Standing.start(reference.shape[1])).with_batch(reference, source)
+        return self.standing.heard()
 
     @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
+        if self._alone:
+            return self.adapter.correct(self.adapter.source(x))
         logits = self.adapter.reference(x) if self._distrusts else self.adapter.predict(x, corrected=False)
         if self.state.heard:
             logits = averaged(torch.stack([logits, self.adapter.source(x)]))
         return self.adapter.correct(logits)
+
+    @property
+    def _alone(self) -> bool:
+        """Whether the unadapted model answers alone."""
+        return self.state.heard == 1
 
     @property
     def _distrusts(self) -> bool:
@@ -204,11 +217,13 @@ class Guard(Savable):
     def export(self, x: Tensor | None = None) -> nn.Module:
         """A plain module that answers as `predict` does, see `Adapter.export`."""
         adapter, model = self.adapter, self.adapter.source_model
-        exported = frozen_copy(adapter, model, x) if self._distrusts else adapter.export(x, corrected=False)
+        heard = []
         if self.state.heard:
             with norms.source_statistics(model, adapter.statistics):
-                exported = Averaged(exported, frozen_copy(adapter, model, None))
-        return adapter.with_correction(exported)
+                heard = [frozen_copy(adapter, model, None)]
+        if not self._alone:
+            heard.append(frozen_copy(adapter, model, x) if self._distrusts else adapter.export(x, corrected=False))
+        return adapter.with_correction(Averaged(*heard) if len(heard) == 2 else heard[0])
 
     def made(self) -> dict[str, Any]:
         return {**self.adapter.made(), "every": self.every}
@@ -257,7 +272,7 @@ class Guard(Savable):
         """Everything goes back to the start."""
         self.adapter.reset()
         self.state, self.snapshots, self.events = GuardState(), [], []
-        self.means, self.bet = None, probes.Bet()
+        self.means, self.standing, self.bet = None, None, probes.Bet()
 
     def _compare(self, step: Step, x: Tensor, batch: int) -> dict[str, float]:
         """Take in what one batch says; gives the signs by name."""
@@ -268,7 +283,7 @@ class Guard(Savable):
             self.means = (self.means or health.Means.uniform(logits.shape[1])).with_batch(logits, reference)
             found = {"excess": health.excess(logits, reference), **health.signs(logits, reference)}
             found |= {"narrowing": self.means.narrowing(), "doubt": step.info.get("doubt", logits.new_zeros(()))}
-            found["heard"] = health.heard(reference, source)
+            found["heard"] = self._stand(reference, source)
             if not adapter.follows_batch(x):
                 found["breadth"] = prior.breadth(prior.class_mix(reference.softmax(1)), len(x))
             if adapter.trained:
@@ -281,12 +296,12 @@ class Guard(Savable):
         trial = max(0, self.state.trial - len(x))
         known = {"evidence": evidence, "narrowing": signs["narrowing"], "doubt": signs.pop("doubt"), "since": since}
         known |= {"breadth": signs.pop("breadth", 1.0), "confidence": confidence}
-        self.state = replace(self.state, **known, heard=bool(signs["heard"]), trial=trial)
+        self.state = replace(self.state, **known, heard=signs["heard"], trial=trial)
         if confidence < LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
-                f"the source model's mean confidence has fallen to {confidence:.2f}: it looks lost here, adapted or "
-                "not. A roll-back does not help; look at the data."
+                f"the source model's mean confidence is {confidence:.2f}: unless it is always so unsure, it is lost "
+                "here, adapted or not. A roll-back does not help; look at the data."
             )
             self._tell(Event(batch, "lost", words))
         return {**signs, "evidence": evidence}
@@ -408,8 +423,11 @@ class Guard(Savable):
                 problem = optim.problem_of_tensor(value, own[name]) if name in own else "is not in the adapter"
                 if problem:
                     return f"{name} in a snapshot {problem}"
-        if problem := health.problem_of_means(saved.get("means", ()), self.adapter.classes):
-            return problem
+        classes = self.adapter.classes
+        averages = (("means", health.Means.uniform(classes)), ("standing", health.Standing.start(classes)))
+        for name, like in averages:
+            if problem := health.problem_of_averages(saved.get(name, ()), like):
+                return problem
         return probes.problem(saved.get("probe"), saved.get("bet"), self.adapter.classes)
 
     def get_extra_state(self) -> dict[str, Any]:
@@ -419,6 +437,7 @@ class Guard(Savable):
             "probe": None if self.probe is None else dict(vars(self.probe)),
             "bet": asdict(self.bet),
             "means": None if self.means is None else dict(vars(self.means)),
+            "standing": None if self.standing is None else dict(vars(self.standing)),
         }
 
     def set_extra_state(self, state: Mapping[str, Any]) -> None:
@@ -427,6 +446,7 @@ class Guard(Savable):
         self.probe = None if state["probe"] is None else probes.Probe(**state["probe"])
         self.bet = probes.Bet(**state["bet"])
         self.means = None if state["means"] is None else health.Means(**state["means"])
+        self.standing = None if state["standing"] is None else health.Standing(**state["standing"])
 
     @in_turn
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:

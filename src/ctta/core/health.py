@@ -21,14 +21,18 @@ labels makes what is answered often more frequent. On average over about the las
 is below 0 if learning undoes the reference's favourite answers, and above 0 if it makes its own. The adapter is watched
 if it is more than NARROW. Classes that come in any order have no part in it: both predictions see the same samples.
 
-Statistics may do harm too, and the reference has the same. The unadapted model, with the source's own statistics, is
+Statistics may do harm too, and the reference has the same. The unadapted model, with the source's own statistics, says
+something else, and one of the two has to be believed. Over about the last FEW samples
 
-    heard       if it is surer than the reference on average, and is not refuted: labels of the two differ by no more
-                than REFUTED beyond its own doubt
+    surer       = confidence of the unadapted model - c, on average
+    refuted     if labels of the two differ by more than REFUTED beyond the reference's doubt 1 - c: a model that is
+                sure of itself and wrong, as under strong noise, is contradicted by a reference that is sure too
+    one-sided   if over the last MANY samples the reference has predicted less than BROAD of the classes
+                (`prior.breadth`): the statistics of such a stream are those of its classes, not of its domain
 
-The answer is then the mean of both probabilities. On clean and sorted streams that is as good as the unadapted model,
-and often better than either, since they err on different samples. A model that is sure of itself and wrong, as under
-strong noise, is refuted by how often it is contradicted.
+The unadapted model answers alone if it is surer by more than MARGIN, unless it is refuted on a stream that is not
+one-sided. On a one-sided stream it also does if it is not refuted, and the reference not surer by more than MARGIN. If
+it is surer and not refuted, but not clearly, the answer is the mean of both probabilities. Else it has no say.
 
 The constants were chosen on the four corruptions that are in no table, see `results/README.md`.
 """
@@ -44,14 +48,18 @@ import torch
 from torch import Tensor
 
 from ctta.core.optim import problem_of_tensor
+from ctta.core.prior import breadth
 
 SLACK = 0.1  # disagreement beyond the reference's doubt that is no evidence, per sample
 FALSE_ALARMS, SAMPLES = 0.01, 20_000  # at most this rate of false alarms in so many samples
 LIMIT = math.log(SAMPLES / FALSE_ALARMS) / (8 * SLACK)
 WATCH = LIMIT / 6
 MEMORY = 300  # samples in the mean predictions
-REFUTED = 0.2  # disagreement beyond its doubt, at which the unadapted model is not heard
 NARROW = 0.0025  # of the narrowing, beyond which the adapter is watched
+FEW, MANY = 64, 1000  # samples over which the unadapted model and the reference are compared, and the classes counted
+MARGIN = 0.05  # of confidence, by which one of them is clearly surer
+REFUTED = 0.3  # disagreement beyond the reference's doubt, at which the unadapted model has no say
+BROAD = 0.75  # of the classes: a stream with fewer is one-sided
 
 
 def excess(logits: Tensor, reference: Tensor) -> Tensor:
@@ -84,11 +92,37 @@ class Means:
         return (entropies[0] - entropies[1]) / math.log(max(2, len(self.own)))
 
 
-def heard(reference: Tensor, source: Tensor) -> Tensor:
-    """Whether the unadapted model has a say in the answer; bool, 0-d."""
-    expected, own = reference.softmax(1).amax(1).mean(), source.softmax(1).amax(1).mean()
-    differ = (reference.argmax(1) != source.argmax(1)).to(own.dtype).mean()
-    return (own > expected) & (differ - (1 - own) <= REFUTED)
+@dataclass(frozen=True)
+class Standing:
+    """How the unadapted model and the reference compare along the stream."""
+
+    samples: Tensor  # so many were seen, 0-d
+    signs: Tensor  # (3,): confidence of the unadapted model, of the reference, and how often their labels differ
+    mix: Tensor  # (classes,): the reference's mean prediction
+
+    @classmethod
+    def start(cls, classes: int) -> Standing:
+        """Before any sample has been seen."""
+        return cls(torch.zeros(()), torch.zeros(3), torch.zeros(classes))
+
+    def with_batch(self, reference: Tensor, source: Tensor) -> Standing:
+        """After another batch: at first all samples count alike, then older ones less and less."""
+        expected, own = reference.float().softmax(1), source.float().softmax(1)
+        differ = (reference.argmax(1) != source.argmax(1)).to(own.dtype).mean()
+        signs = torch.stack([own.amax(1).mean(), expected.amax(1).mean(), differ])
+        samples = self.samples.to(own.device) + len(reference)
+        few, many = ((len(reference) / samples.clamp(max=memory)).clamp(max=1) for memory in (FEW, MANY))
+        mix = self.mix.to(own.device).lerp(expected.mean(0), many)
+        return Standing(samples, self.signs.to(own.device).lerp(signs, few), mix)
+
+    def heard(self) -> Tensor:
+        """The weight of the unadapted model in the answer: 1, 0.5 or 0; 0-d."""
+        own, expected, differ = self.signs
+        surer, agreed = own - expected, differ - (1 - expected) <= REFUTED
+        one_sided = breadth(self.mix, self.samples.clamp(max=MANY)) < BROAD
+        alone = (agreed | one_sided) & (surer > MARGIN) | agreed & one_sided & (surer > -MARGIN)
+        weight = torch.where(alone, 1.0, torch.where(agreed & (surer > 0), 0.5, 0.0))
+        return torch.where(differ > 0, weight, 0.0)  # if they never differ there is nothing to choose
 
 
 def signs(logits: Tensor, reference: Tensor) -> dict[str, Tensor]:
@@ -115,11 +149,12 @@ def distance(weights: list[Tensor], source: list[Tensor]) -> Tensor:
     return moved / torch.nn.utils.get_total_norm([b.detach() for b in source]).clamp(min=1e-12)
 
 
-def problem_of_means(means: Any, classes: int) -> str:
-    """What keeps saved fields from being those of mean predictions, which may be None; empty if nothing does."""
-    if means is None:
+def problem_of_averages(saved: Any, like: Means | Standing) -> str:
+    """What keeps saved fields from being averages of this kind, which may be None; empty if nothing does."""
+    if saved is None:
         return ""
-    if not isinstance(means, Mapping) or means.keys() != {"own", "reference"}:
-        return "the mean predictions are of another kind"
-    problems = (problem_of_tensor(value, torch.zeros(classes)) for value in means.values())
-    return next((f"a mean prediction {problem}" for problem in problems if problem), "")
+    wanted = vars(like)
+    if not isinstance(saved, Mapping) or saved.keys() != wanted.keys():
+        return "the averages of the predictions are of another kind"
+    problems = (problem_of_tensor(saved[name], tensor) for name, tensor in wanted.items())
+    return next((f"an average of the predictions {problem}" for problem in problems if problem), "")

@@ -39,7 +39,7 @@ def unevenness(mix: Tensor) -> Tensor:
     return ((mix * len(mix) - 1) ** 2).mean()
 
 
-def breadth(mix: Tensor, samples: int) -> Tensor:
+def breadth(mix: Tensor, samples: Tensor | int) -> Tensor:
     """The share of the classes that a batch with this mix holds, 1 / C to 1, 0-d."""
     return 1 / (1 + (unevenness(mix) - (len(mix) - 1) / samples).clamp(min=0))
 
