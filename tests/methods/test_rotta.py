@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ctta import Guard, InputError, RoTTA
-from ctta.methods.rotta import RoTTAConfig, timeliness
+from ctta.methods.rotta import Memory, RoTTAConfig, insert, timeliness
 from ctta.testing.networks import CLASSES, make_batch, make_network
 from plain import make_decisive, norm_weights
 
@@ -122,6 +122,23 @@ def test_against_plain_torch(size, every, batch):
         assert adapter.memory_age[adapter.memory_label < CLASSES].sort().values.tolist() == kept
     torch.testing.assert_close(norm_weights(adapter.student), learned, **close)
     torch.testing.assert_close(adapter.teacher.bn1.stream_var, teacher.bn1.var, **close)
+
+
+def test_old_and_sure_samples_do_not_score_alike_in_single_precision():
+    """Which samples are kept of 4,000 whose classes come twice in order, all of them sure, as the authors' lists say."""
+    adapter, memory = RoTTA(make_network("image_bn"), preset="cifar10", sample=(3, 8, 8)), PlainMemory(64)
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.arange(CLASSES).repeat_interleave(2000 // CLASSES).repeat(2)
+    logits = 60 * nn.functional.one_hot(labels, CLASSES) + 3 * torch.rand(len(labels), CLASSES, generator=generator)
+    held = Memory(torch.arange(64), adapter.memory_label, adapter.memory_age, adapter.memory_doubt)
+    p = logits.softmax(1)
+    entropy = -(p * (p + 1e-6).log()).sum(1)
+    for i, label in enumerate(labels):
+        doubt = entropy[i].to(held.doubt.dtype) / math.log(CLASSES)
+        held = insert(held, 64 + i, label, doubt, CLASSES, adapter.config)
+        memory.add(64 + i, int(label), float(entropy[i]))
+        filled = held.row[held.label != CLASSES].tolist()
+        assert sorted(filled) == sorted(item["sample"] for item in memory.items())
 
 
 def test_timeliness_by_hand():

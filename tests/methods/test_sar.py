@@ -143,7 +143,7 @@ def test_the_last_stage_is_frozen_by_its_path(caplog):
     with caplog.at_level("INFO", "ctta"):
         adapter = SAR(model, preset="imagenet")
     assert "do not learn: layer4" in caplog.text
-    everything = learned_names(SAR(model, preset="cifar10"))
+    everything = learned_names(SAR(model, preset="cifar10", frozen=()))
     frozen = everything - learned_names(adapter)
     assert frozen
     assert all(name.startswith("model.layer4.") for name in frozen)
@@ -151,15 +151,32 @@ def test_the_last_stage_is_frozen_by_its_path(caplog):
     assert not any(parameter.requires_grad for name, parameter in adapter.model.named_parameters() if name in frozen)
 
 
+@pytest.mark.parametrize("wrap", [lambda model: nn.Sequential(nn.Identity(), model), lambda model: model])
+@pytest.mark.parametrize("preset", ["cifar10", "imagenet"])
+def test_the_last_stage_is_frozen_inside_a_wrapper_too(wrap, preset):
+    names = learned_names(SAR(wrap(MODELS["resnet18"].build()), preset=preset))
+    assert any("layer3" in name for name in names)
+    assert not any("layer4" in name for name in names)
+
+
+def test_small_networks_may_lack_the_stages_of_large_ones(caplog):
+    with caplog.at_level("WARNING", "ctta"):
+        SAR(make_network("image_bn"), preset="cifar10")
+        assert "none of the modules" not in caplog.text
+        SAR(make_network("image_bn"), preset="imagenet")
+        assert "none of the modules" in caplog.text
+
+
 def test_the_list_follows_the_preset_that_the_input_asks_for():
     adapter = SAR(MODELS["resnet18"].build(), classes=1000)
-    assert any("layer4" in name for name in learned_names(adapter))
+    rate = adapter.config.lr
     adapter(torch.rand(2, 3, 80, 80))
     assert adapter.preset == "imagenet+auto"
+    assert adapter.config.lr != rate
     assert not any("layer4" in name for name in learned_names(adapter))
     assert all(parameter.grad is None for parameter in adapter.parameters())
     adapter.reset()
-    assert any("layer4" in name for name in learned_names(adapter))
+    assert adapter.config.lr == rate
 
 
 def test_names_that_the_model_does_not_have_are_reported(caplog):

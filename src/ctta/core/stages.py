@@ -9,7 +9,7 @@ from torch import nn
 from ctta.base.config import Config, setting
 from ctta.base.errors import ModelError
 from ctta.core.adapter import Adapter, log
-from ctta.core.networks import Normalized, norm_parameters
+from ctta.core.networks import norm_parameters
 
 LAST_STAGES = ("layer4", "blocks.9", "blocks.10", "blocks.11", "norm")  # of ResNets, and of ViT-Base in timm
 
@@ -39,7 +39,8 @@ class StageAdapter(Adapter):
 
     def review(self) -> None:
         found = list(self._frozen())
-        if self.config.frozen and not found:
+        named = self.config.frozen != LAST_STAGES or self.preset.startswith("imagenet")  # small networks may lack those
+        if self.config.frozen and named and not found:
             log.warning(
                 "%s: the model has none of the modules %s, so all norm layers learn. Name its last stage, "
                 "frozen=(...), or say that there is none, frozen=(). It has: %s.",
@@ -57,7 +58,7 @@ class StageAdapter(Adapter):
 
 
 def _network(model: nn.Module) -> nn.Module:
-    """What is inside our own normalisation."""
-    while isinstance(model, Normalized):
-        model = model.model
+    """What is inside wrappers, such as a normalisation: modules of which a single child has parameters."""
+    while len(inside := [child for child in model.children() if next(child.parameters(), None) is not None]) == 1:
+        (model,) = inside
     return model

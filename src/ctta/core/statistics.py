@@ -4,8 +4,10 @@ source    the running statistics that the model was trained with
 batch     those of the current batch
 mixed     (1 - weight) source + weight batch
 running   an average that starts at the source's and follows the stream, so that batches of 1 to 8 work
-robust    RoTTA's: that average with its step, 0.05, and without a limit to what one batch may do
-instance  NOTE's: the source's, corrected per sample and channel where its own are too far away to be chance
+robust    RoTTA's: that average with its step, 0.05, and without a limit to what one batch may do; one step per batch, with
+          the mean of its passes
+instance  NOTE's: the source's, corrected per sample and channel where its own are too far away to be chance; in NOTE
+          the source's also follow its memory
 auto      mixed, each layer by how far the batch's shift exceeds what its images and their classes explain, see `shares`
 average   for methods with running or robust statistics: the average as it is, whatever the batch is
 """
@@ -48,6 +50,7 @@ class StreamStatistics:
 
     def __init__(self, weight: float) -> None:
         self.weight = weight
+        self.constant = False  # the batch's statistics are taken as running ones are: unbiased, and without gradient
         self.kind: Statistics = "source"
         self.seen: list[tuple[Tensor, Tensor]] = []  # this batch's statistics, one entry per pass
         self.belief = shares.CAUTIOUS  # what is known of this batch
@@ -82,7 +85,10 @@ class StreamStatistics:
             return instance_statistics(x, source_mean, source_var, layer.eps)
         if self.kind == "average":
             return _stream(layer)
-        mean, variance = shares.moments(x, others)
+        mean, variance = shares.moments(x.detach() if self.constant else x, others)
+        if self.constant:
+            values = x.numel() // x.shape[1]
+            variance = variance * (values / max(values - 1, 1))
         if self.kind in FOLLOWING:
             self.seen.append((mean.detach(), variance.detach()))
         if self.kind != "batch":
@@ -142,6 +148,13 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
             for name, start in zip(STREAM_BUFFERS, (mean, variance), strict=True):
                 layer.register_buffer(name, start.clone())
     use_statistics(module, kind)
+
+
+def make_constant(module: nn.Module) -> None:
+    """Let the batch's part in statistics be unbiased and without gradient, as if the layer's own had been set to it."""
+    for layer in _batch_norms(module):
+        if hook := _hook(layer):
+            hook.constant = True
 
 
 def use_statistics(module: nn.Module, kind: Statistics) -> None:

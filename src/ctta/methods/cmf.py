@@ -11,7 +11,8 @@ Lee and Chang, "Continual Momentum Filtering on Parameter Space for Online Test-
 h are the hidden weights, v their variance; they start at the source and at 0. ROID is the case h = source.
 
 Departures: those of ROID. As in the released code, beta counts as 1 from 0.9999 on. q is at most 1: with more than
-7,680,000 learning parameters r would be negative.
+7,680,000 learning parameters r would be negative; beta is 0.89 either way. The authors' code runs in half precision,
+ours in the model's.
 """
 
 from __future__ import annotations

@@ -6,13 +6,15 @@ Zhang et al., "MEMO: Test Time Robustness via Adaptation and Augmentation", Neur
     step      plain SGD from the source's weights, all parameters; one per image
     returns   the logits of the un-augmented image (after the update); the next image starts at the source again
     views     32 of AugMix's (64 on ImageNet), `core.views.augmix`
-    BatchNorm 16/17 source + 1/17 of the views' statistics
+    BatchNorm 16/17 source + 1/17 of the views' statistics, which are constants to the gradient
 
 Images of a batch do not meet: each has its own weights, and so its own passes. A batch of N costs N backward passes.
 
-Departures: BatchNorm statistics are the paper's for ImageNet in all presets; its CIFAR model has GroupNorm. Large
-images are cropped as small ones are, by an eighth; the released code crops and resizes them. Point clouds have their
-own views. `predict`, which learns nothing, answers with the source's weights.
+Departures: BatchNorm statistics are the paper's for ImageNet in all presets; its CIFAR model has GroupNorm, and its
+code for CIFAR leaves a BatchNorm model with the source's, which is `batch_weight=0`. A public benchmark runs
+`batch_weight=0.1, nesterov=True`; for some networks the authors take AdamW. Large images are cropped as small ones are,
+by an eighth; the released code crops and resizes them. Point clouds have their own views. `predict`, which learns
+nothing, answers with the source's weights.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ from ctta.base.limits import VIEWS
 from ctta.core.adapter import Adapter, Step
 from ctta.core.losses import averaged
 from ctta.core.settings import Augmentation, Normalization, OptimizerSettings, Presets, Traits, same_presets
+from ctta.core.statistics import make_constant
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class MEMO(Adapter):
 
     def build(self) -> None:
         self.model = self.copy_source()
+        make_constant(self.model)
         self.train_on(self.model.parameters())
 
     def adapt(self, x: Tensor) -> Step:

@@ -10,7 +10,8 @@ Döbler et al., "Robust Mean Teacher for Continual and Gradual Test-Time Adaptat
     returns            student(x) + teacher(x), logits, or as `answers` says (before the update)
 
 Not source-free: prototypes come from source data, once, through `prepare`. With `source_free` they are the rows of the
-classifier, which is ours: a row is the direction in which the features of its class lie.
+classifier, which is ours: a row is the direction in which the features of its class lie. (A public benchmark calls RMT
+source-free if it replays no source samples, but has prototypes of the source.)
 
 Departures: the released code can also warm the teacher up on source samples before the stream and replay labelled
 source batches along it (both are on by default there). Neither is here: only the prototypes are kept of the source. A

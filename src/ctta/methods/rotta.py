@@ -13,7 +13,8 @@ Yuan et al., "Robust Test-Time Adaptation in Dynamic Scenarios", CVPR 2023.
     returns   the teacher's logits with the statistics as they are, or as `answers` says (before the update)
 
 Departures: of equally bad samples any may go; their order in the memory is not the released code's, which a view drawn
-for the whole batch does not see. The view is CoTTA's, as in the released code.
+for the whole batch does not see. The view is CoTTA's, as in the released code, which updates with dropout on, ours
+without, and trains BatchNorm layers only. Scores are computed in double precision, as there, if the device has it.
 """
 
 from __future__ import annotations
@@ -89,7 +90,8 @@ class RoTTA(TeacherAdapter):
         self.register_buffer("memory", torch.zeros(size, *(self.config.sample or ()), device=device, dtype=dtype))
         self.register_buffer("memory_label", torch.full((size,), self.classes, device=device))
         self.register_buffer("memory_age", torch.zeros(size, device=device, dtype=torch.int64))
-        self.register_buffer("memory_doubt", torch.zeros(size, device=device, dtype=dtype))
+        exact = torch.float32 if device.type == "mps" else torch.float64  # in which old samples do not score alike
+        self.register_buffer("memory_doubt", torch.zeros(size, device=device, dtype=exact))
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         """The teacher's prediction, the memory at each update and after the batch, and what Python must know of it."""
@@ -109,7 +111,8 @@ class RoTTA(TeacherAdapter):
         """The memory after the batch, and rows, labels and ages at each update, (K, 3, N)."""
         size, every = self.config.memory, self.config.every
         probability = logits.softmax(1)
-        doubt = -(probability * (probability + 1e-6).log()).sum(1) / max(math.log(self.classes), 1e-12)
+        doubt = -(probability * (probability + 1e-6).log()).sum(1).to(self.memory_doubt.dtype)
+        doubt = doubt / max(math.log(self.classes), 1e-12)
         number = torch.arange(max(size, len(logits)), device=logits.device)
         memory = Memory(number[:size], self.memory_label, self.memory_age, self.memory_doubt)
         slot = torch.div(self.seen % every + number[: len(logits)], every, rounding_mode="floor")

@@ -10,9 +10,9 @@ Niu et al., "Towards Stable Test-Time Adaptation in Dynamic Wild World", ICLR 20
     learns  weight and bias of the norm layers outside `frozen`, with batch statistics
     returns the logits of the first pass (before the update)
 
-`frozen` names modules by their path in the network, inside a `ctta.Normalized`. The paper does not train the last
-stage. For ImageNet the preset has the names of ResNets and of ViT-Base in timm; for CIFAR it has none, as the public
-code with its names freezes nothing in Wide ResNets, ResNeXts and three-stage ResNets. What is frozen is logged.
+`frozen` names modules by their path in the network, inside whatever wraps it. The paper does not train the last stage.
+The presets have the names of the public code, those of ResNets and of ViT-Base in timm; so nothing is frozen in Wide
+ResNets, ResNeXts and three-stage ResNets. What is frozen is logged.
 
 The authors have no setting for CIFAR. The preset is what the public benchmark runs: its file for CIFAR says Adam with a
 rate of 1e-3, but its code takes only the rate from it and always builds SGD with momentum 0.9.
@@ -69,7 +69,7 @@ class SAR(StageAdapter):
     config_type = SARConfig
     config: SARConfig
     presets: ClassVar[Presets] = {
-        **same_presets(optimizer="sgd", lr=1e-3),
+        **same_presets(optimizer="sgd", lr=1e-3, frozen=LAST_STAGES),
         "imagenet": {"optimizer": "sgd", "lr": 2.5e-4, "frozen": LAST_STAGES},
     }
     average: Tensor

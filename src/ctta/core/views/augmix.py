@@ -8,7 +8,9 @@ lowest severity, 1 of 10, as MEMO uses it.
                a bilinear map with grey beyond the border: rotate (up to 3 degrees), shear (3 %), translate (1/30)
     mixture    m crop + (1 - m) sum_i w_i chain_i, w ~ Dirichlet(1, 1, 1), m ~ Beta(1, 1)
 
-Levels are whole degrees, pixels and grey values, as in the public code. Each image has a draw of its own.
+Levels are whole degrees, pixels and grey values, as in the public code. Each image has a draw of its own. What differs
+from that code: it fills with dark red, (128, 0, 0), where grey is meant; its shears are about the corner, ours about
+the centre; and it rounds to grey values after every operation.
 """
 
 from __future__ import annotations
