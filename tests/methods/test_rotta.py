@@ -125,7 +125,7 @@ def test_against_plain_torch(size, every, batch):
 
 
 def test_old_and_sure_samples_do_not_score_alike_in_single_precision():
-    """Which samples are kept of 4,000 whose classes come twice in order, all of them sure, as the authors' lists say."""
+    """Which samples are kept of 4,000 sure ones whose classes come twice in order, as the authors' lists say."""
     adapter, memory = RoTTA(make_network("image_bn"), preset="cifar10", sample=(3, 8, 8)), PlainMemory(64)
     generator = torch.Generator().manual_seed(0)
     labels = torch.arange(CLASSES).repeat_interleave(2000 // CLASSES).repeat(2)

@@ -4,8 +4,8 @@ source    the running statistics that the model was trained with
 batch     those of the current batch
 mixed     (1 - weight) source + weight batch
 running   an average that starts at the source's and follows the stream, so that batches of 1 to 8 work
-robust    RoTTA's: that average with its step, 0.05, and without a limit to what one batch may do; one step per batch, with
-          the mean of its passes
+robust    RoTTA's: that average with its step, 0.05, and without a limit to what one batch may do; one step per batch,
+          with the mean of its passes
 instance  NOTE's: the source's, corrected per sample and channel where its own are too far away to be chance; in NOTE
           the source's also follow its memory
 auto      mixed, each layer by how far the batch's shift exceeds what its images and their classes explain, see `shares`
