@@ -128,7 +128,17 @@ def test_the_unadapted_model_has_a_say_while_statistics_make_the_model_less_sure
         expected = own.softmax(1).lerp(source.softmax(1), heard)
         assert torch.allclose(step.logits.softmax(1), expected, atol=1e-4)
         assert step.info["confidence"] == pytest.approx(expected.amax(1).mean().item(), abs=1e-4)
-    assert len(said) > 1, "several kinds of batches came"
+    assert said == {0, 1}, "both kinds of batches came"
+
+
+@pytest.mark.parametrize("heard", [0.0, 0.5, 1.0])
+def test_the_answer_has_the_weight_of_the_unadapted_model(heard, monkeypatch):
+    monkeypatch.setattr(health.Standing, "heard", lambda self: torch.tensor(heard))
+    adapter, x = TENT(make_network("image_bn"), statistics="batch", lr=1e-5), make_batch("image_bn", 16, 0)
+    own, source = adapter.predict(x).softmax(1), adapter.source(x).softmax(1)
+    assert not torch.allclose(own, source, atol=1e-2)
+    answer = trusting(Guard(adapter)).step(x).logits.softmax(1)
+    assert torch.allclose(answer, own.lerp(source, heard), atol=1e-4)
 
 
 def test_narrowing_in_numbers():
