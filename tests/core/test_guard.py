@@ -93,12 +93,23 @@ def standing(source, reference):
         ([0.9, 0.9, 0.1, 0.1], [0.8, 0.8, 0.2, 0.2], 0),  # labels are the same: nothing to choose
         ([0.9, 0.9, 0.9, 0.4], [0.9, 0.9, 0.9, 0.7], 1),  # nearly all of one class, and hardly less sure
         ([0.6, 0.6, 0.6, 0.4], [0.9, 0.9, 0.9, 0.9], 0),  # all of one class, and much less sure
-        ([0.01, 0.01, 0.01, 0.99], [0.9, 0.9, 0.9, 0.9], 1),  # contradicted 0.65 beyond the doubt, but surer by 0.09
-        ([0.1, 0.1, 0.1, 0.9], [0.9, 0.9, 0.9, 0.9], 0),  # the same, and not surer
+        ([0.01, 0.01, 0.01, 0.99], [0.8, 0.8, 0.8, 0.95], 1),  # all of one class: a dissent of 0.59 is not enough
+        ([0.01, 0.01, 0.01, 0.99], [0.9, 0.9, 0.9, 0.9], 0),  # a dissent of 0.65 is
+        ([0.2, 0.2, 0.2, 0.95], [0.8, 0.8, 0.8, 0.95], 0),  # a dissent of 0.59, and not surer
     ],
 )
 def test_who_is_heard(source, reference, heard):
     assert standing(source, reference).heard() == heard
+
+
+@pytest.mark.parametrize(("confidence", "heard"), [(0.45, 1), (0.6, 0)])
+def test_a_reference_that_is_lost_contradicts_nobody(confidence, heard):
+    """The unadapted model predicts one class, surely; the reference all ten in turn, so labels differ in 9 of 10."""
+    reference = torch.full((10, 10), (1 - confidence) / 9).fill_diagonal_(confidence).log()
+    source = torch.full((10, 10), 0.001).index_fill_(1, torch.tensor([0]), 0.991).log()
+    monotone = health.Standing.start(10).with_batch(reference, source)
+    assert monotone.signs[2] - (1 - confidence) > health.CONTRADICTED
+    assert monotone.heard() == heard
 
 
 def test_averages_of_a_standing():

@@ -30,7 +30,6 @@ KEPT = 3  # snapshots
 TRIAL, RETRIAL = 256, 512  # samples to be compared before the adapter's answers are given: at first, after an alarm
 AGAIN = 300  # an alarm within so many batches of the last one goes one rung further
 CALM, CALM_BATCHES = 0.1, 200  # the third rung learns at this rate for so long
-LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
 
 Verdict = Literal["healthy", "watched", "harmful", "frozen"]
 VERDICTS: tuple[Verdict, ...] = ("healthy", "watched", "harmful", "frozen")
@@ -297,7 +296,7 @@ class Guard(Savable):
         known = {"evidence": evidence, "narrowing": signs["narrowing"], "doubt": signs.pop("doubt"), "since": since}
         known |= {"breadth": signs.pop("breadth", 1.0), "confidence": confidence}
         self.state = replace(self.state, **known, heard=signs["heard"], trial=trial)
-        if confidence < LOST and not self.state.lost:
+        if confidence < health.LOST and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
                 f"the source model's mean confidence is {confidence:.2f}: unless it is always so unsure, it is lost "

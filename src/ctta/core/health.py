@@ -25,14 +25,16 @@ Statistics may do harm too, and the reference has the same. The unadapted model,
 something else, and one of the two has to be believed. Over about the last FEW samples
 
     surer       = confidence of the unadapted model - c, on average
-    refuted     if labels of the two differ by more than REFUTED beyond the reference's doubt 1 - c: a model that is
-                sure of itself and wrong, as under strong noise, is contradicted by a reference that is sure too
+    dissent     = how often labels of the two differ, beyond the reference's doubt 1 - c: a model that is sure of itself
+                and wrong, as under strong noise, is contradicted by a reference that is sure too
     one-sided   if over the last MANY samples the reference has predicted less than BROAD of the classes
                 (`prior.breadth`): the statistics of such a stream are those of its classes, not of its domain
 
-The unadapted model answers alone if it is surer by more than MARGIN, unless it is refuted on a stream that is not
-one-sided. On a one-sided stream it also does if it is not refuted, and the reference not surer by more than MARGIN. If
-it is surer and not refuted, but not clearly, the answer is the mean of both probabilities. Else it has no say.
+The unadapted model is contradicted if the dissent is more than CONTRADICTED, unless the reference is lost itself: its
+confidence is below LOST. On a one-sided stream it takes a dissent of more than REFUTED. The unadapted model answers
+alone if it is surer by more than MARGIN and not contradicted. On a one-sided stream it also does if the dissent is
+small and the reference not surer by more than MARGIN. If it is surer and not contradicted, but not clearly, the answer
+is the mean of both probabilities. Else it has no say.
 
 The constants were chosen on the four corruptions that are in no table, see `results/README.md`.
 """
@@ -57,8 +59,9 @@ WATCH = LIMIT / 6
 MEMORY = 300  # samples in the mean predictions
 NARROW = 0.0025  # of the narrowing, beyond which the adapter is watched
 FEW, MANY = 64, 1000  # samples over which the unadapted model and the reference are compared, and the classes counted
-MARGIN = 0.05  # of confidence, by which one of them is clearly surer
-REFUTED = 0.3  # disagreement beyond the reference's doubt, at which the unadapted model has no say
+MARGIN = 0.08  # of confidence, by which one of them is clearly surer
+CONTRADICTED, REFUTED = 0.3, 0.6  # dissent beyond which the unadapted model is not believed: in general, if one-sided
+LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
 BROAD = 0.75  # of the classes: a stream with fewer is one-sided
 
 
@@ -118,9 +121,11 @@ class Standing:
     def heard(self) -> Tensor:
         """The weight of the unadapted model in the answer: 1, 0.5 or 0; 0-d."""
         own, expected, differ = self.signs
-        surer, agreed = own - expected, differ - (1 - expected) <= REFUTED
+        surer, dissent = own - expected, differ - (1 - expected)
         one_sided = breadth(self.mix, self.samples.clamp(max=MANY)) < BROAD
-        alone = (agreed | one_sided) & (surer > MARGIN) | agreed & one_sided & (surer > -MARGIN)
+        agreed = (dissent <= CONTRADICTED) | (expected < LOST)
+        believed = agreed | one_sided & (dissent <= REFUTED)
+        alone = believed & (surer > MARGIN) | agreed & one_sided & (surer > -MARGIN)
         weight = torch.where(alone, 1.0, torch.where(agreed & (surer > 0), 0.5, 0.0))
         return torch.where(differ > 0, weight, 0.0)  # if they never differ there is nothing to choose
 
