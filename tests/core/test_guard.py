@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ctta import TENT, ConfigError, Guard, Sift, Source, StateError, Step
 from ctta.core import guard as guards
-from ctta.core import health
+from ctta.core import health, inputs
 from ctta.testing.contract import flat_state, same
 from ctta.testing.networks import make_batch, make_network
 
@@ -140,6 +140,33 @@ def test_the_unadapted_model_has_a_say_while_statistics_make_the_model_less_sure
         assert torch.allclose(step.logits.softmax(1), expected, atol=1e-4)
         assert step.info["confidence"] == pytest.approx(expected.amax(1).mean().item(), abs=1e-4)
     assert said == {0, 1}, "both kinds of batches came"
+
+
+def test_blank_samples_are_answered_by_the_unadapted_model_and_nothing_is_learned_from_them():
+    x, mixed = make_batch("image_bn", 6, 0), make_batch("image_bn", 6, 0)
+    mixed[[1, 4]] = torch.tensor([0.2, 0.5, 0.9])[:, None, None]
+    guard, other = (trusting(Guard(TENT(sure_network(), statistics="batch"))) for _ in range(2))
+    live = torch.tensor([0, 2, 3, 5])
+    step, expected = guard.step(mixed), other.step(x[live])
+    assert torch.equal(step.logits[live], expected.logits)
+    assert torch.allclose(step.logits[[1, 4]], guard.source(mixed[[1, 4]]))
+    assert step.samples["confidence"].shape == (6,)
+    assert torch.equal(guard.predict(mixed)[live], other.predict(x[live]))
+    assert all(torch.equal(a, b) for a, b in zip(guard.parameters(), other.parameters(), strict=True))
+    batches = guard.adapter.batches
+    idle = guard.step(mixed[[1, 4]])
+    assert idle.info["idle"] == 1
+    assert torch.allclose(idle.logits, guard.source(mixed[[1, 4]]))
+    assert guard.adapter.batches == batches, "a batch of blank samples is not part of the stream"
+
+
+def test_what_is_blank():
+    x = torch.rand(4, 3, 5, 5)
+    x[0], x[1, 0], x[2] = 0, 0.5, torch.tensor([0.1, 0.2, 0.3])[:, None, None]
+    x[3, 0, 0, 0] = torch.nan
+    assert inputs.is_blank(x).tolist() == [True, False, True, False]
+    assert not inputs.is_blank(torch.ones(2, 3, 1, 1)).any(), "one value per channel is all that such a sample has"
+    assert not inputs.is_blank(torch.ones(2, 3)).any()
 
 
 @pytest.mark.parametrize("heard", [0.0, 0.5, 1.0])

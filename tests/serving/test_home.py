@@ -37,6 +37,14 @@ def test_streams_that_were_put_away_come_back_as_they_were(open_home):
     assert np.array_equal(found, expected)
 
 
+def test_blank_pictures_teach_nothing(open_home):
+    home = open_home()
+    blank = home.ask(Question("a", np.full_like(pixels(0, 32), 0.5))).result(60)
+    assert (blank.adapted, blank.step, blank.guard) == (False, 0, "ok")
+    assert 'reason="nothing_to_learn"} 1.0' in home.metrics.text().decode()
+    assert ask(home, "a", 0).step == 1
+
+
 def test_bytes_are_bounded_too(open_home):
     home = open_home(stream_bytes=1000)  # one stream of this model has some hundred
     for stream in "abcdef":

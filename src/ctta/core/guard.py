@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ctta.base.errors import ConfigError, InputError, StateError
 from ctta.base.randomness import mix
-from ctta.core import health, optim, prior
+from ctta.core import health, inputs, optim, prior
 from ctta.core import probe as probes
 from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter, Step
@@ -91,9 +91,10 @@ class Guard(Savable):
     adapter narrows its answers, for the first samples, for some after an alarm, and while auto statistics see no sign
     that the domain has shifted: there is nothing to gain then. If the stream's statistics make the source's weights
     less sure, or if the stream holds few of the classes, the unadapted model has a say in the answer, or gives it
-    alone. If the evidence is enough, what was learned is taken back: to the last healthy state, at the next alarm to
-    an older one, then to the source with a smaller rate, then for good. Small batches are learned from at a part of the
-    rate, and so are batches of few classes if no BatchNorm layer follows them, see `core.prior`.
+    alone. It always does for blank samples, of one value per channel, and nothing is learned from them. If the evidence
+    is enough, what was learned is taken back: to the last healthy state, at the next alarm to an older one, then to the
+    source with a smaller rate, then for good. Small batches are learned from at a part of the rate, and so are batches
+    of few classes if no BatchNorm layer follows them, see `core.prior`.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -142,6 +143,27 @@ class Guard(Savable):
     @adapts_in_turn
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and report what happened; take back what does harm."""
+        if not (blank := self._blank(x)).any():
+            return self._step(x)
+        unadapted = self.adapter.source(x[blank])
+        if blank.all():
+            return self._answer(unadapted, Step(unadapted, self._info({"idle": 1.0})))
+        step = self._step(x[~blank])
+        logits = filled(blank, step.logits, unadapted)
+        samples = {name: filled(blank, part, torch.zeros_like(part[:1])) for name, part in step.samples.items()}
+        reference, source = (
+            part if part is None else filled(blank, part, unadapted) for part in (step.reference, step.source)
+        )
+        samples["confidence"] = logits.softmax(1).amax(1)
+        return Step(logits, step.info, samples, reference, source)
+
+    def _blank(self, x: Tensor) -> Tensor:
+        """Which samples are blank: they tell nothing of a domain, so the unadapted model answers for them."""
+        inputs.check_form(x, *self.adapter.placement)
+        return inputs.is_blank(x)
+
+    def _step(self, x: Tensor) -> Step:
+        """`step` for samples that are not blank."""
         self._examine(self.adapter.batches)
         if self.state.frozen:
             reference, source = self.adapter.reference(x), self.adapter.source(x)
@@ -190,6 +212,13 @@ class Guard(Savable):
     @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
+        if not (blank := self._blank(x)).any():
+            return self._predict(x)
+        unadapted = self.adapter.source(x[blank])
+        return unadapted if blank.all() else filled(blank, self._predict(x[~blank]), unadapted)
+
+    def _predict(self, x: Tensor) -> Tensor:
+        """`predict` for samples that are not blank."""
         if self._alone:
             return self.adapter.correct(self.adapter.source(x))
         logits = self.adapter.reference(x) if self._distrusts else self.adapter.predict(x, corrected=False)
@@ -460,6 +489,13 @@ class Guard(Savable):
         result = self.adapter.load_state_dict(inner, strict=strict, assign=assign)
         self.set_extra_state(saved)
         return result
+
+
+def filled(where: Tensor, others: Tensor, rows: Tensor) -> Tensor:
+    """One row per entry of `where`: these rows if it is true, the others if not."""
+    whole = others.new_empty(len(where), *others.shape[1:])
+    whole[where], whole[~where] = rows.to(others.dtype), others
+    return whole
 
 
 Adapting = Adapter | Guard

@@ -105,3 +105,11 @@ def check_logits(logits: Tensor) -> Tensor:
             "at 65504. To rule out a class, give its logit a large negative value such as -1e4, not -inf."
         )
     return logits
+
+
+def is_blank(x: Tensor) -> Tensor:
+    """Which samples of a batch (N, C, ...) are of one value per channel, as from a dead sensor, (N,)."""
+    if x.dim() < 3 or x[0, 0].numel() < 2:
+        return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    values = x.flatten(2)
+    return (values == values[:, :, :1]).flatten(1).all(1)

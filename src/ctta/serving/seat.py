@@ -83,7 +83,7 @@ class Seat:
         probabilities = step.logits.softmax(1)
         info = _read(step, probabilities)
         stream.step, stream.guard = adapter.batches, self.guard_word(stream)
-        skipped = _reason(info) if adapter.batches > before else ("frozen" if adapt else NOT_ASKED)
+        skipped = _reason(info) or ("" if adapter.batches > before else "frozen" if adapt else NOT_ASKED)
         point: Point = {
             "step": stream.step,
             "samples": len(x),
