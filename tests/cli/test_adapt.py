@@ -18,8 +18,9 @@ from ctta.data.datasets.embedded import fashion_mnist
 
 def test_predictions_without_labels(tmp_path):
     (tmp_path / "photos").mkdir()
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 180, (40, 30, 3), np.uint8))
     for name in ("a10", "a2"):
-        Image.fromarray(np.full((40, 30, 3), 90, np.uint8)).save(tmp_path / "photos" / f"{name}.png")
+        picture.save(tmp_path / "photos" / f"{name}.png")
     (tmp_path / "photos" / "bad.jpg").write_text("a web page")
     (tmp_path / "model.py").write_text("from tiny import network as make\n")
     words = ("adapt", f"{tmp_path}/model.py:make", tmp_path / "photos", "-o", tmp_path / "out.csv", "--size", "32")

@@ -15,6 +15,7 @@ from torch import nn
 
 from ctta import ConfigError, InputError, StateError
 from ctta.core.guard import Guard
+from ctta.core.health import Standing
 from ctta.core.saving import SavedAdapter
 from ctta.methods import METHODS
 from ctta.records.run_folder import RunFolder
@@ -56,11 +57,13 @@ def model(tmp_path):
 
 @pytest.fixture
 def photos(tmp_path):
-    """Dark, bright, dark, bright ... by their numbers, 1 to 10, in two folders."""
+    """Dark, bright, dark, bright ... by their numbers, 1 to 10, in two folders; none is blank."""
     for number in range(1, 11):
         path = tmp_path / "photos" / ("early" if number < 4 else "late") / f"p{number}.png"
         path.parent.mkdir(parents=True, exist_ok=True)
-        Image.fromarray(np.full((8, 8, 3), 255 * (number % 2 == 0), np.uint8)).save(path)
+        pixels = np.full((8, 8, 3), 255 * (number % 2 == 0), np.uint8)
+        pixels[0, 0] = 128
+        Image.fromarray(pixels).save(path)
     return tmp_path / "photos"
 
 
@@ -100,6 +103,16 @@ def test_the_terminal_and_the_page_have_one_verdict(tmp_path, model, photos, mon
     found = of(Results.load(tmp_path / "run"))
     assert found is not None
     assert found.state == state
+
+
+@pytest.mark.parametrize("heard", [0.0, 0.5, 1.0])
+def test_who_answered_is_told(tmp_path, model, photos, monkeypatch, heard):
+    monkeypatch.setattr(Standing, "heard", lambda self: torch.tensor(heard))
+    said = drain(plan_adaptation(model, photos, method="tent", batch=5), tmp_path / "p.csv").verdict()
+    alone = "Guard: 10 of 10 predictions are the unadapted model's own: the stream holds few of the classes"
+    on_trial = "Guard: 10 of 10 predictions are those of the unadapted weights, with the method's statistics"
+    assert said[0].startswith(alone if heard == 1 else on_trial)
+    assert said[1:] == ["Guard: no sign of harm."]
 
 
 def test_a_method_that_selects_reports_what(tmp_path, model, photos):

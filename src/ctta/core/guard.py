@@ -434,7 +434,8 @@ class Guard(Savable):
 
     def _info(self, signs: Mapping[str, float]) -> dict[str, Tensor]:
         """The verdict as a number, whether the adapter answers, and the signs of harm, if this batch was compared."""
-        known = {"guard": float(VERDICTS.index(self.verdict)), "trusted": float(not self._distrusts), **signs}
+        known = {"guard": float(VERDICTS.index(self.verdict)), "trusted": float(not self._distrusts)}
+        known |= {"heard": self.state.heard, **signs}
         return {name: torch.tensor(value) for name, value in known.items()}
 
     def _problem(self, saved: Mapping[str, Any]) -> str:

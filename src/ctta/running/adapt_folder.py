@@ -73,6 +73,7 @@ class AdaptationSummary:
     source_confidence: tuple[float, ...] = ()  # the unadapted model's
     guarded: bool = False
     distrusted: int = 0  # samples that the guard answered with the unadapted weights
+    unadapted: int = 0  # samples that the unadapted model answered alone
     watched: bool = False  # whether the guard answered the latest batch with them for evidence of harm
     events: tuple[Event, ...] = ()  # what the guard did and told
     first_error: str = ""
@@ -113,18 +114,22 @@ class AdaptationSummary:
         """What the guard has to say in the end."""
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
-        said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.trial()]
+        said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.answered()]
         evidence = "some evidence of harm, not enough for an alarm; the latest predictions are the unadapted weights'."
         return said if self.harm else [*said, f"Guard: {evidence if self.watched else 'no sign of harm.'}"]
 
-    def trial(self) -> list[str]:
-        """How many predictions are not those of what was learned, if any."""
-        words = (
+    def answered(self) -> list[str]:
+        """How many predictions are not those of what was learned, if any, and why."""
+        alone = (
+            f"Guard: {self.unadapted} of {self.predicted} predictions are the unadapted model's own: the stream holds "
+            "few of the classes, or its statistics make the model less sure."
+        )
+        on_trial = (
             f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, with the "
             f"method's statistics. A new adapter is on trial for its first {TRIAL} samples; without a sign of a "
             "shift, learning has nothing to gain."
         )
-        return [words] if self.distrusted else []
+        return [words for words, count in ((alone, self.unadapted), (on_trial, self.distrusted)) if count]
 
     @property
     def harm(self) -> bool:
@@ -260,6 +265,7 @@ class AdaptationPlan:
                     confidence=(*summary.confidence, float(evaluated.confidence.mean())),
                     source_confidence=(*summary.source_confidence, evaluated.record.info["source_confidence"]),
                     distrusted=summary.distrusted + self._distrusted(evaluated),
+                    unadapted=summary.unadapted + self._unadapted(evaluated),
                     watched=isinstance(self.adapter, Guard) and self.adapter.verdict == "watched",
                     events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
                     seconds=time.perf_counter() - began,
@@ -271,7 +277,7 @@ class AdaptationPlan:
                 f"None of the {summary.total} samples could be read. {summary.first_error} {out} names them all."
             )
         if folder is not None:
-            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison(), *summary.trial())
+            notes: tuple[str, ...] = (*self.stream.notes, summary.comparison(), *summary.answered())
             if summary.skipped:
                 notes += (f"{summary.skipped} of {summary.total} samples could not be read.",)
             events = tuple(GuardEvent(event.batch, event.kind, event.words) for event in summary.events)
@@ -297,7 +303,11 @@ class AdaptationPlan:
     def _distrusted(self, evaluated: Evaluated) -> int:
         """The samples of a batch that a guard did not leave to what was learned."""
         trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
-        return 0 if trusted else len(evaluated.prediction)
+        return 0 if trusted or self._unadapted(evaluated) else len(evaluated.prediction)
+
+    def _unadapted(self, evaluated: Evaluated) -> int:
+        """The samples of a batch that a guard left to the unadapted model."""
+        return len(evaluated.prediction) if evaluated.record.info.get("heard") == 1 else 0
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""
