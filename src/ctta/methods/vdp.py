@@ -89,7 +89,7 @@ class VDP(TeacherAdapter):
     config_type = VDPConfig
     config: VDPConfig
     presets: ClassVar[Presets] = {  # ours: the paper's were not found
-        **same_presets(optimizer="adam", lr=5e-3, ema=0.99),
+        **same_presets(optimizer="adam", lr=1e-3, ema=0.99),
         "clouds": {"optimizer": "adam", "lr": 5e-3, "ema": 0.99, "draw": "sample"},
     }
     student: Prompts
