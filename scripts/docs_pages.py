@@ -32,6 +32,7 @@ ROOT = Path(__file__).parents[1]
 TABLES = {  # in results/, by what they are about
     "cifar10_resnet20": "CIFAR-10, ResNet-20, batch 100",
     "cifar100_resnet56": "CIFAR-100, ResNet-56, batch 100",
+    "cifar100_resnet56_later": "CIFAR-100, ResNet-56, batch 100, 500 images per domain",
     "embedded_all": "Fashion-MNIST, the embedded ResNet, batch 100",
     "modelnet10_pointnet": "ModelNet10, PointNet, batch 32",
     "modelnet10_dgcnn": "ModelNet10, DGCNN, batch 32",

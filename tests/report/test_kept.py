@@ -97,7 +97,7 @@ def test_records_that_are_not_here(run: Path) -> None:
 
 def test_a_table_that_names_no_records() -> None:
     with pytest.raises(StateError, match="does not say where its records are"):
-        kept.check(RESULTS / "cifar10_resnet20.json")
+        kept.check(RESULTS / "cifar100_resnet56.json")
 
 
 def test_a_table_without_its_csv(run: Path) -> None:
