@@ -44,7 +44,7 @@ def test_against_plain_torch():
     """Three domains of four batches, with the penalty at work from the second on."""
     network = make_network("image_bn").double()
     model = with_batch_statistics(network)
-    adapter = VDP(network, preset="cifar10", homeostasis=0.5, views=mirrored)
+    adapter = VDP(network, preset="cifar10", lr=5e-3, homeostasis=0.5, views=mirrored)
     mask = torch.ones(3, 16, 16, dtype=torch.float64)
     mask[:, 2:14, 2:14] = 0
     student = [torch.zeros_like(mask, requires_grad=True) for _ in range(2)]  # specific, agnostic
