@@ -115,6 +115,14 @@ def test_who_answered_is_told(tmp_path, model, photos, monkeypatch, heard):
     assert said[1:] == ["Guard: no sign of harm."]
 
 
+def test_blank_pictures_are_told(tmp_path, model):
+    for number in range(10):
+        Image.fromarray(np.full((8, 8, 3), 20 * number, np.uint8)).save(tmp_path / f"p{number}.png")
+    summary = drain(plan_adaptation(model, tmp_path, method="tent", batch=5), tmp_path / "p.csv")
+    assert summary.verdict()[0].startswith("Guard: 10 of 10 predictions are the unadapted model's own")
+    assert summary.changed == 0
+
+
 def test_a_method_that_selects_reports_what(tmp_path, model, photos):
     summary = drain(
         plan_adaptation(model, photos, method="dss", changes={"views": 1, "threshold": 0.9}), tmp_path / "p.csv"

@@ -147,7 +147,7 @@ class Guard(Savable):
             return self._step(x)
         unadapted = self.adapter.source(x[blank])
         if blank.all():
-            return self._answer(unadapted, Step(unadapted, self._info({"idle": 1.0})))
+            return self._answer(unadapted, Step(unadapted, self._info({"idle": 1.0, "heard": 1.0})))
         step = self._step(x[~blank])
         logits = filled(blank, step.logits, unadapted)
         samples = {name: filled(blank, part, torch.zeros_like(part[:1])) for name, part in step.samples.items()}

@@ -122,7 +122,7 @@ class AdaptationSummary:
         """How many predictions are not those of what was learned, if any, and why."""
         alone = (
             f"Guard: {self.unadapted} of {self.predicted} predictions are the unadapted model's own: the stream holds "
-            "few of the classes, or its statistics make the model less sure."
+            "few of the classes, its statistics make the model less sure, or the samples are blank."
         )
         on_trial = (
             f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, with the "
