@@ -115,7 +115,7 @@ class AdaptationSummary:
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
         said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.answered()]
-        evidence = "some evidence of harm, not enough for an alarm; the latest predictions are the unadapted weights'."
+        evidence = "some evidence of harm, not enough for an alarm; the latest predictions are the unadapted model's."
         return said if self.harm else [*said, f"Guard: {evidence if self.watched else 'no sign of harm.'}"]
 
     def answered(self) -> list[str]:
