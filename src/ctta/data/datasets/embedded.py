@@ -24,7 +24,7 @@ def fashion_mnist() -> tuple[Images, Labels, tuple[str, ...]]:
 
 def _open(data: Data, domains: tuple[tuple[str, int], ...]) -> Stream:
     images, labels, classes = fashion_mnist()
-    return corrupted_stream(images, labels, domains, data, classes, "fashion-mnist")
+    return corrupted_stream(images, labels, domains, data, classes)
 
 
 EMBEDDED = DataSet(
