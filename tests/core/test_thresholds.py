@@ -91,6 +91,14 @@ def test_flexmatch():
     close(after.classes, [0.4 * rest + 0.5 * 4 / 2000, 0.2 * rest + 0.25 * 4 / 2000, 0.0])
 
 
+def test_the_convex_map_of_flexmatch():
+    # Parts 0.4, 0.32 and 0, 0.28 pass for none: status 1, 0.8, 0. The map has 0.8 / 1.2 = 2/3, so class 1 has the
+    # threshold 0.9 x 2/3 = 0.6; the status alone would have 0.72.
+    pseudo = tensor([[0.2, 0.65, 0.15], [0.2, 0.55, 0.25], [0.85, 0.1, 0.05]])
+    selected, _ = thresholds.flexmatch(pseudo, state(classes=(0.4, 0.32, 0.0)), 0.9)
+    assert selected.tolist() == [True, False, False]
+
+
 def test_flexmatch_with_a_batch_that_fills_the_window():
     large = PSEUDO.repeat(1000, 1)
     close(thresholds.flexmatch(large, state(), 0.5)[1].classes, [0.5, 0.25, 0.0])
@@ -115,6 +123,14 @@ def test_softmatch():
     close(after.variance, 0.04 / 3)
     # 0.8 is above mu. 0.6 is 0.1 below: exp(-0.01 x 4 / (2 x 0.04/3)) = exp(-1.5).
     close(weight, [1.0, math.exp(-1.5), 1.0, math.exp(-1.5)])
+
+
+def test_softmatch_measures_what_is_aligned():
+    # lambda = 0: the mean is 0.75, 0.25. Aligned: 0.9/0.75 and 0.1/0.25, over their sum, is 0.75, 0.25; 0.6/0.75 and
+    # 0.4/0.25 is 1/3, 2/3. So mu = (0.75 + 2/3)/2, not 0.75, and the variance is (0.75 - 2/3)^2/2, not 0.045.
+    _, after = thresholds.softmatch(tensor([[0.9, 0.1], [0.6, 0.4]]), state(0.5, (0.5, 0.5)), 0.0)
+    torch.testing.assert_close(after.level, tensor((0.75 + 2 / 3) / 2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(after.variance, tensor((0.75 - 2 / 3) ** 2 / 2), atol=1e-5, rtol=0)
 
 
 def test_alignment_makes_classes_equal():
@@ -142,6 +158,18 @@ def test_ups():
     selected, complementary = thresholds.ups(views, 0.7, 0.05)
     assert selected.tolist() == [True, False, False]
     assert not complementary.any()
+
+
+def test_the_spreads_of_ups():
+    # Two views differ by d in their label's probability: a spread of d / sqrt 2, which is 0.042 and 0.057.
+    first = tensor([[0.83, 0.84], [0.77, 0.76]])
+    selected, _ = thresholds.ups(torch.stack([first, 1 - first], 2).log(), 0.7, 0.05)
+    assert selected.tolist() == [True, False]
+    # Rejected samples, whose third class has 0.03 and 0.034, and 0.02 and 0.04, at temperature 2: 0.0028 and 0.0141.
+    views = tensor([[[0.5, 0.47, 0.03], [0.5, 0.48, 0.02]], [[0.5, 0.466, 0.034], [0.5, 0.46, 0.04]]])
+    selected, complementary = thresholds.ups(2 * views.log(), 0.7, 0.05)
+    assert not selected.any()
+    assert complementary.tolist() == [[False, False, True], [False, False, False]]
 
 
 def test_ups_has_complementary_labels_on_what_it_rejects():

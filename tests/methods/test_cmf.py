@@ -53,3 +53,13 @@ def test_without_noise_it_is_roid():
     stream = [make_batch("image_bn", 12, seed) for seed in range(4)]
     still, roid = CMF(make_network("image_bn"), lr=0.02, noise=0.0), ROID(make_network("image_bn"), lr=0.02)
     assert all(torch.allclose(still(x), roid(x), atol=1e-6) for x in stream)
+
+
+def test_a_return_to_the_source_is_a_new_start():
+    stream = [make_batch("image_bn", 12, seed) for seed in range(4)]
+    used, new = CMF(make_network("image_bn"), lr=0.02), CMF(make_network("image_bn"), lr=0.02)
+    used(stream[0])
+    assert used.variance > 0
+    used.restore_source()
+    assert used.variance == 0
+    assert torch.equal(used(stream[1]), new(stream[1]))

@@ -27,11 +27,11 @@ ON_EVERY_NETWORK = (
 )
 
 
-def in_turn(methods, networks, always=()):
+def in_turn(methods, networks, always=(), checks=CHECKS):
     """Each check with each method on one of the networks, so that each check and each method meets all of them."""
     return [
         pytest.param(check, method, network, id=f"{check.__name__}-{method}-{network}")
-        for i, check in enumerate(CHECKS)
+        for i, check in enumerate(checks)
         for j, method in enumerate(methods)
         for k, network in enumerate(networks)
         if check in always or (i + j) % len(networks) == k
@@ -62,10 +62,13 @@ def test_contract_with_auto_statistics(check, method, network):
     check(Case(METHODS[method], network, {"statistics": "auto"}))
 
 
+STATE_AND_SIZE = (contract.check_reset_replays, contract.check_save_and_load, contract.check_one_sample)
+
+
 @pytest.mark.parametrize("kind", ["robust", "instance"])
-@pytest.mark.parametrize("network", ["image_bn", "pointnet_bn"])
-@pytest.mark.parametrize("method", ["bn_adapt", "tent", "cotta"])
-@pytest.mark.parametrize("check", [contract.check_reset_replays, contract.check_save_and_load])
+@pytest.mark.parametrize(
+    ("check", "method", "network"), in_turn(HAVE_STATISTICS, ["image_bn", "pointnet_bn"], checks=STATE_AND_SIZE)
+)
 def test_contract_with_statistics_of_other_methods(check, method, network, kind):
     check(Case(METHODS[method], network, {"statistics": kind}))
 

@@ -30,7 +30,7 @@ def test_the_average_by_hand():
     torch.testing.assert_close(moving_average(torch.tensor(0.5), torch.tensor(1.0), 0.9), torch.tensor(0.55))
 
 
-def plain_sar(network, batches, *, limit, recover, rate):
+def plain_sar(network, batches, *, limit, recover, forget, rate):
     """SAR as its authors describe it, with momentum by hand."""
     start = with_batch_statistics(network)
     model = with_batch_statistics(network)
@@ -67,17 +67,19 @@ def plain_sar(network, batches, *, limit, recover, rate):
                 with torch.no_grad():
                     for p, o in zip(learned, original, strict=True):
                         p.copy_(o)
+                average = None if forget else average
         yield logits, len(selected), recovered
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-5)])
-@pytest.mark.parametrize(("recover", "expected"), [(0.2, 0), (0.34, 7)])
-def test_ten_batches_against_plain_torch(dtype, tolerance, recover, expected):
+@pytest.mark.parametrize(("recover", "forget", "expected"), [(0.2, False, 0), (0.34, False, 7), (0.34, True, 1)])
+def test_ten_batches_against_plain_torch(dtype, tolerance, recover, forget, expected):
     network = make_decisive().to(dtype)
-    adapter = SAR(network, preset="cifar10", recover=recover)
+    adapter = SAR(network, preset="cifar10", recover=recover, forget=forget)
     batches = [x.to(dtype) for x in BATCHES]
     recoveries = 0
-    reference = plain_sar(network, batches, limit=0.4 * math.log(CLASSES), recover=recover, rate=1e-3)
+    limit = 0.4 * math.log(CLASSES)
+    reference = plain_sar(network, batches, limit=limit, recover=recover, forget=forget, rate=1e-3)
     for x, (logits, selected, recovered) in zip(batches, reference, strict=True):
         step = adapter.step(x)
         torch.testing.assert_close(step.logits, logits, atol=tolerance, rtol=tolerance)

@@ -60,6 +60,14 @@ def test_a_head_is_fitted_from_clean_images():
     assert all(torch.equal(a, b) for a, b in pairs)
 
 
+def test_a_head_that_is_fitted_afterwards_is_named_as_such(caplog):
+    TTT(joint_network(), preset="cifar10", joint=True)
+    assert caplog.messages == []
+    TTT(make_network("image_bn"), preset="cifar10")
+    (message,) = caplog.messages
+    assert "not the method" in message
+
+
 def test_joint_without_a_head_says_what_to_do():
     with pytest.raises(ModelError, match=r"auxiliary: rotation.*prepare"):
         TTT(make_network("image_bn"), joint=True)

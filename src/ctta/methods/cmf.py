@@ -61,6 +61,11 @@ class CMF(ROID):
         device, dtype = self.placement
         self.register_buffer("variance", torch.zeros((), device=device, dtype=dtype))
 
+    def restore_source(self) -> None:
+        """As for every method; the hidden weights are as certain again as at the start."""
+        super().restore_source()
+        self.variance.zero_()
+
     def ensemble(self) -> None:
         """The hidden weights follow; the weights move back towards them."""
         own, hidden, source = (norm_parameters(each) for each in (self.model, self.hidden, self.source_model))

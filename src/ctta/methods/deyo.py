@@ -13,8 +13,9 @@ Lee et al., "Entropy is not Enough for Test-Time Adaptation: From the Perspectiv
 x' is made of the samples with low entropy only, so it has their batch statistics, as in the released code.
 
 Departures: the paper does not train the last stage; `frozen` has the names of the released code, as SAR's. Rates for
-CIFAR are those of a public benchmark. For ImageNet the authors scale the rate by the size of the batch if it is below
-64, and their script for ResNet-50 with BatchNorm has tau_PLPD 0.3; 0.2 is the default of their code. SGD has no
+CIFAR are those of a public benchmark. The preset for ImageNet has the authors' rate for ResNets, 2.5e-4, which they
+multiply by N / 32 for batches of N < 32; for ViTs they have 1e-3 N / 64. Their script for ResNet-50 with BatchNorm has
+tau_PLPD 0.3; 0.2 is the default of their code. SGD has no
 Nesterov momentum, as theirs; the benchmark's has. Their code runs with dropout on, ours without. If a single sample has
 low entropy, one more goes through the second pass, so that there are batch statistics. Point clouds have no patches:
 each coordinate is shuffled among the points, which is ours.

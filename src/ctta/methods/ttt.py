@@ -19,6 +19,7 @@ together, by its four rotations. Its SGD has rate 0.001 and no momentum; ours a 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -33,6 +34,8 @@ from ctta.core.adapter import Adapter, Step
 from ctta.core.networks import overwrite
 from ctta.core.rotation import TURNS, RotationHead, quarter_turns
 from ctta.core.settings import Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
+
+log = logging.getLogger("ctta")
 
 HEAD_RATE = 0.01  # of Adam, with which `prepare` trains the head
 
@@ -84,6 +87,13 @@ class TTT(Adapter):
             )
         overwrite((self.source_weight, self.source_bias), (heads[0].weight, heads[0].bias))
         overwrite(self.rotation.parameters(), (self.source_weight, self.source_bias))
+
+    def review(self) -> None:
+        if not self.config.joint:
+            log.warning(
+                "ttt: the model was not trained with a rotation head, so prepare() fits one to features that never "
+                "learned the task: the nearest to the paper's method that a finished model allows, not the method."
+            )
 
     @classmethod
     def source_for(cls, fields: Mapping[str, Any]) -> str:
