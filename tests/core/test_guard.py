@@ -112,6 +112,13 @@ def test_a_reference_that_is_lost_contradicts_nobody(confidence, heard):
     assert monotone.heard() == heard
 
 
+def test_a_model_is_lost_below_a_part_of_the_way_from_chance_to_certainty():
+    # 1/2 + 4/9 x 1/2 = 0.722; 0.1 + 4/9 x 0.9 = 0.5; 0.01 + 4/9 x 0.99 = 0.45
+    for classes, limit in ((2, 0.7222), (10, 0.5), (100, 0.45)):
+        assert health.is_lost(limit - 0.001, classes)
+        assert not health.is_lost(limit + 0.001, classes)
+
+
 def test_averages_of_a_standing():
     first, second = standing([0.9, 0.4], [0.8, 0.6]), [torch.tensor([[p, 1 - p]] * 8).log() for p in (0.7, 0.9)]
     both = first.with_batch(*second)
@@ -167,6 +174,9 @@ def test_what_is_blank():
     assert inputs.is_blank(x).tolist() == [True, False, True, False]
     assert not inputs.is_blank(torch.ones(2, 3, 1, 1)).any(), "one value per channel is all that such a sample has"
     assert not inputs.is_blank(torch.ones(2, 3)).any()
+    points = torch.rand(3, 7, 3)
+    points[0], points[1] = points[0, :1], points[1, :, :1]  # one point; points on the diagonal
+    assert inputs.is_blank(points).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("heard", [0.0, 0.5, 1.0])
@@ -410,3 +420,96 @@ def test_a_copy_of_a_guard_is_a_guard_of_its_own():
     assert type(other) is Guard
     assert other.adapter is not guard.adapter
     assert torch.equal(guard(X), other(X))
+
+
+@pytest.mark.parametrize("statistics", ["running", "robust"])
+def test_the_reference_follows_the_stream_as_the_adapter_does(statistics):
+    """Nothing is learned, so both are the same network; all batches are shifted in the same way."""
+    adapter = TENT(make_network("image_bn"), statistics=statistics, lr=0.0)
+    guard = trusting(Guard(adapter))
+    for seed in range(24):
+        step = guard.step(make_batch("image_bn", 16, seed) * 0.3)
+        assert torch.allclose(step.reference, adapter.reference(X) if step.reference is None else step.reference)
+        if seed:
+            assert step.info["disagreement"] == 0
+    assert torch.allclose(adapter.reference(X), adapter.predict(X), atol=1e-5)
+    assert not torch.allclose(adapter.reference(X), adapter.source(X), atol=1e-2)
+
+
+def remembered(guard: Guard):
+    return flat_state(guard.state_dict())
+
+
+@pytest.mark.parametrize("place", ["_compare", "_roll_back"])
+def test_a_batch_that_is_interrupted_in_the_guard_leaves_nothing_behind(place, monkeypatch):
+    monkeypatch.setattr(health, "NARROW", 1.0)
+    guard, after = (trusting(Guard(Broken(sure_network(), lr=1e-3), every=1)) for _ in range(2))
+    for each in (guard, after):
+        while each.state.evidence < health.LIMIT - 16:
+            each.step(X)
+    before, original, events = copy.deepcopy(remembered(guard)), getattr(guard, place), guard.events
+
+    def interrupted(*arguments):
+        original(*arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(guard, place, interrupted)
+        for _ in range(30):
+            try:
+                guard.step(X)
+            except KeyboardInterrupt:
+                break
+            after.step(X)
+            before, events = copy.deepcopy(remembered(guard)), guard.events
+        else:
+            pytest.fail("it was never interrupted")
+    assert same(before, remembered(guard))
+    assert guard.events == events
+    assert torch.equal(guard(X), after(X)), "the batch can be given again"
+
+
+def test_who_is_told_cannot_undo_a_batch(caplog, monkeypatch):
+    monkeypatch.setattr(health, "NARROW", 1.0)
+
+    def fails(event):
+        raise RuntimeError("no connection")
+
+    guard, other = (trusting(Guard(Broken(sure_network(), lr=1e-3), on_event=told)) for told in (fails, None))
+    for _ in range(40):
+        assert torch.equal(guard(X), other(X))
+    assert guard.events == other.events != []
+    assert "on_event failed" in caplog.text
+    assert "no connection" in caplog.text
+
+
+def test_a_roll_back_leaves_the_drift_detector_alone():
+    guard = Guard(TENT(make_network("image_bn"), boundaries="detected", lr=1e-3))
+    for seed in range(8):
+        guard.step(make_batch("image_bn", 16, seed))
+    before = copy.deepcopy(dict(guard.adapter.drift.named_buffers()))
+    guard.roll_back()
+    after = dict(guard.adapter.drift.named_buffers())
+    assert any((value != 0).any() for value in before.values())
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert not any(name.startswith("drift.") for name in guard.adapter.learned())
+
+
+def test_the_default_dtype_has_no_part_in_it():
+    network = make_network("image_bn")
+    torch.set_default_dtype(torch.float64)
+    try:
+        guard = Guard(TENT(network))
+        assert guard(X).dtype == torch.float32
+        assert guard(X).dtype == torch.float32
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_versions_of_modules_reach_the_adapter(monkeypatch):
+    guard, seen = Guard(TENT(make_network("image_bn"))), []
+    guard(X)
+    state = guard.state_dict()
+    monkeypatch.setattr(type(guard.adapter), "load_state_dict", lambda self, found, **_: seen.append(found._metadata))
+    Guard(TENT(make_network("image_bn"))).load_state_dict(state)
+    assert seen == [dict(guard.adapter.state_dict()._metadata)]

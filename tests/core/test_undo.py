@@ -105,4 +105,24 @@ def test_weights_that_answer_no_more_go_back_to_the_source(method, caplog):
     assert step.info["restored"] == 1
     if method is TENT:  # draws nothing at random
         torch.testing.assert_close(step.logits, expected)
-    assert adapter.step(STREAM[1]).logits.isfinite().all()
+    assert all(parameter.abs().max() < 1e3 for parameter in adapter.network.parameters())
+    assert step.info["skipped"] == 0, "it has learned from the batch"
+    again = adapter.step(STREAM[1])
+    assert again.logits.isfinite().all()
+    assert "restored" not in again.info
+
+
+def test_the_source_s_weights_stay_if_nothing_can_be_learned_from_the_batch():
+    """The weights answer no more, and after they went back to the source's the step is not finite either."""
+    network = make_network("image_bn")
+    adapter = Overflows(network)
+    adapter(STREAM[0])
+    adapter(STREAM[1])
+    with torch.no_grad():
+        for parameter in adapter.network.parameters():
+            parameter.fill_(1e38)
+    step = adapter.step(STREAM[2])
+    assert (step.info["restored"], step.info["skipped"]) == (1, 1)
+    pairs = zip(adapter.network.parameters(), network.parameters(), strict=True)
+    assert all(torch.equal(own, source) for own, source in pairs)
+    assert "restored" not in adapter.step(STREAM[3]).info

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from ctta import Source
+from ctta import METHODS, Guard, Source
 from ctta.base.errors import CttaError
 from ctta.core import device as devices
 from ctta.core.device import Kind
@@ -151,6 +151,19 @@ def test_one_read_per_batch_besides_those_of_the_step(make):
             waits.clear()
             runner._evaluate(adapter, batch, x)
             assert waits[inside:] == ["read"]
+
+
+@pytest.mark.parametrize("method", list(METHODS))
+def test_a_guarded_method_stays_there(method):
+    """All that a guard compares is on the device, whatever the method learns."""
+    x = torch.rand(4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    with pretended() as device:
+        kind = METHODS[method]
+        few = {name: 1 for name in ("views", "masks", "head_steps") if name in kind.config_type.fields()}
+        guard = Guard(kind(network().to(device), **few))
+        guard.prepare([(x.to(device), torch.arange(4).to(device))])
+        for _ in range(2):
+            assert guard(x.to(device)).device == device
 
 
 def test_a_device_without_double_precision_can_be_read(monkeypatch):

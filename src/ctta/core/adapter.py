@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal
 
@@ -192,10 +192,19 @@ class Adapter(Processing):
         return self.step(x).logits
 
     @adapts_in_turn
-    def step(self, x: Tensor, *, reference: bool = False, source: bool = False, corrected: bool = True) -> Step:
+    def step(
+        self,
+        x: Tensor,
+        *,
+        reference: bool = False,
+        source: bool = False,
+        corrected: bool = True,
+        then: Callable[[Step], Step] | None = None,
+    ) -> Step:
         """Predict, adapt, and report what happened; if asked for, with `reference` and `source` of the same batch.
 
-        `corrected=False` leaves out what `correct` does to the prediction; so it does in `predict` and `export`.
+        `corrected=False` leaves out what `correct` does to the prediction; so it does in `predict` and `export`. What
+        `then` makes of the step is returned; if it fails, the batch has failed, and all state is as it was before.
         """
         if not self.prepared and self.source_for(self.config.asdict()) != "none":
             raise StateError(
@@ -214,13 +223,17 @@ class Adapter(Processing):
                 self.drift.accept(seen)
             self.skipped += self._batch.skipped
             self.batches += 1
-            step = self._complete(step, seen)
+            expected = own = None
             if reference:
-                step = replace(step, reference=self._reference_logits(x))
+                expected = self._reference_logits(x)
+                if self._networks:  # else it is the network that predicts, and has followed the stream already
+                    norms.commit_statistics(self.source_model)
             if source:
-                same = step.reference if norms.keeps_source(self.source_model) else None
-                step = replace(step, source=check_logits(self._source_logits(x)) if same is None else same)
-            return replace(step, logits=self.correct(step.logits)) if corrected else step
+                same = expected if norms.keeps_source(self.source_model) else None
+                own = check_logits(self._source_logits(x)) if same is None else same
+            step = replace(self._complete(step, seen), reference=expected, source=own)
+            step = replace(step, logits=self.correct(step.logits)) if corrected else step
+            return step if then is None else then(step)
 
     @in_turn
     def predict(self, x: Tensor, *, corrected: bool = True) -> Tensor:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -164,23 +167,50 @@ class Guard(Savable):
 
     def _step(self, x: Tensor) -> Step:
         """`step` for samples that are not blank."""
-        self._examine(self.adapter.batches)
-        if self.state.frozen:
-            reference, source = self.adapter.reference(x), self.adapter.source(x)
-            self.state = replace(self.state, heard=float(self._stand(reference, source)))
-            return self._safe(Step(reference, self._info({}), reference=reference, source=source))
+        with self._all_or_nothing():
+            self._examine(self.adapter.batches)
+        with self._all_or_nothing():
+            if self.state.frozen:
+                reference, source = self.adapter.reference(x), self.adapter.source(x)
+                self.state = replace(self.state, heard=float(self._stand(reference, source)))
+                return self._safe(Step(reference, self._info({}), reference=reference, source=source))
+            self._set_rate(self.adapter.batches, len(x))
+            judge, compares = partial(self._judge, x, self.adapter.batches), self._compares
+            source_too = compares or self.state.heard > 0
+            return self.adapter.step(x, reference=compares, source=source_too, corrected=False, then=judge)
+
+    @property
+    def _compares(self) -> bool:
+        """Whether the next batch is compared; all are if the reference has statistics that follow the stream."""
         batch = self.adapter.batches
-        self._set_rate(batch, len(x))
-        compares = self._distrusts or self.state.evidence > 0 or batch < FIRST or batch % self.every == 0
-        step = self.adapter.step(x, reference=compares, source=compares or self.state.heard > 0, corrected=False)
+        now = self._distrusts or self.state.evidence > 0 or batch < FIRST or batch % self.every == 0
+        return now or self.adapter.statistics in norms.FOLLOWING
+
+    def _judge(self, x: Tensor, batch: int, step: Step) -> Step:
+        """Take in what a batch says, and do what follows from it; gives the step with the safe answer."""
         self._bet(step.source, batch)
-        found = self._compare(step, x, batch) if compares else {}
+        found = {} if step.reference is None else self._compare(step, x, batch)
         step = self._safe(replace(step, info={**step.info, **self._info(found)}))
         if self.verdict == "harmful":
             self._roll_back(batch)
-        elif compares and not self._unproven and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
+        elif found and not self._unproven and self.state.evidence == 0 and batch - self._last_snapshot >= APART:
             self.snapshots = [*self.snapshots[1 - KEPT :], Snapshot(batch, self.adapter.learned())]
         return step
+
+    @contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """If the block fails or is interrupted, the guard is as it was before; else what it found is told."""
+        names = ("state", "snapshots", "means", "standing", "bet", "events")
+        before = {name: getattr(self, name) for name in names}
+        try:
+            yield
+        except BaseException:
+            vars(self).update(before)
+            raise
+        if self.events is not before["events"]:
+            for event in self.events:
+                if event not in before["events"]:
+                    self._tell(event)
 
     @property
     def _last_snapshot(self) -> int:
@@ -314,8 +344,9 @@ class Guard(Savable):
             found["heard"] = self._stand(reference, source)
             if not adapter.follows_batch(x):
                 found["breadth"] = prior.breadth(prior.class_mix(reference.softmax(1)), len(x))
-            if adapter.trained:
-                found["distance"] = health.distance(*adapter.trained_and_source())
+            weights, start = adapter.trained_and_source()
+            if weights:
+                found["distance"] = health.distance(weights, start)
             numbers = torch.stack([value.to(torch.float32) for value in found.values()]).tolist()
         signs = dict(zip(found, numbers, strict=True))
         evidence = max(0.0, self.state.evidence + signs.pop("excess"))
@@ -325,13 +356,13 @@ class Guard(Savable):
         known = {"evidence": evidence, "narrowing": signs["narrowing"], "doubt": signs.pop("doubt"), "since": since}
         known |= {"breadth": signs.pop("breadth", 1.0), "confidence": confidence}
         self.state = replace(self.state, **known, heard=signs["heard"], trial=trial)
-        if confidence < health.LOST and not self.state.lost:
+        if health.is_lost(confidence, logits.shape[1]) and not self.state.lost:
             self.state = replace(self.state, lost=True)
             words = (
                 f"the source model's mean confidence is {confidence:.2f}: unless it is always so unsure, it is lost "
                 "here, adapted or not. A roll-back does not help; look at the data."
             )
-            self._tell(Event(batch, "lost", words))
+            self._note(Event(batch, "lost", words))
         return {**signs, "evidence": evidence}
 
     def _examine(self, batch: int) -> None:
@@ -349,24 +380,22 @@ class Guard(Savable):
         if self.probe is None or self.bet.won or source is None or batch % self.every:
             return
         random = torch.Generator().manual_seed(mix(self.adapter.seed, batch))
-        found = probes.bins(source)
-        self.bet = self.bet.place(found, torch.rand(len(source), generator=random).tolist(), self.probe.clean)
+        found, draws = probes.bins(source), torch.rand(len(source), generator=random, device="cpu").tolist()
+        self.bet = self.bet.place(found, draws, self.probe.clean)
         if self.bet.won:
             words = (
                 "the stream is not like the clean samples (an error of this sentence has a probability of at most "
                 f"{probes.FALSE_ALARMS:.0%}). This is no sign of harm."
             )
-            self._tell(Event(batch, "changed", words))
+            self._note(Event(batch, "changed", words))
 
     def _roll_back(self, batch: int, found: str = "") -> None:
         """Take one rung of the ladder."""
         rung = self.state.rung + 1 if self.state.alarm >= 0 and batch - self.state.alarm < AGAIN else 0
         healthy = [snapshot for snapshot in self.snapshots if snapshot.batch < self.state.since]
         self.snapshots = healthy[: len(healthy) - rung] if rung < 2 else []
-        self.adapter.restore_source()
-        if self.snapshots:
-            self.adapter.relearn(self.snapshots[-1].learned)
-        else:
+        self._take_back()
+        if not self.snapshots:
             rung = max(rung, 2)  # at the same rate it would take the same way
         last = rung == len(RUNGS) - 1
         words = f"learning has made the model worse since batch {self.state.since}{found}: it {RUNGS[rung]}"
@@ -381,21 +410,25 @@ class Guard(Savable):
             trial=RETRIAL,
             calm_until=batch + CALM_BATCHES if rung == 2 else self.state.calm_until,
         )
-        self.means = None
-        self._tell(Event(batch, "frozen" if last else "roll-back", f"{words}."))
+        self._note(Event(batch, "frozen" if last else "roll-back", f"{words}."))
 
     @in_turn
     def roll_back(self) -> None:
         """Take back what was learned since the last healthy state, because somebody asks for it; again: one before."""
         batch = self.adapter.batches
-        self.snapshots = self.snapshots[: len(self.snapshots) - (self.state.alarm == batch)]
+        with self._all_or_nothing():
+            self.snapshots = self.snapshots[: len(self.snapshots) - (self.state.alarm == batch)]
+            self._take_back()
+            self.state = replace(self.state, evidence=0.0, narrowing=0.0, alarm=batch, since=batch, trial=RETRIAL)
+            place = f"the healthy state of batch {self.snapshots[-1].batch}" if self.snapshots else "the source"
+            self._note(Event(batch, "roll-back", f"somebody asked for it: it went back to {place}."))
+
+    def _take_back(self) -> None:
+        """The adapter goes back to the last snapshot, or to the source if there is none."""
         self.adapter.restore_source()
         if self.snapshots:
             self.adapter.relearn(self.snapshots[-1].learned)
-        self.state = replace(self.state, evidence=0.0, narrowing=0.0, alarm=batch, since=batch, trial=RETRIAL)
         self.means = None
-        place = f"the healthy state of batch {self.snapshots[-1].batch}" if self.snapshots else "the source"
-        self._tell(Event(batch, "roll-back", f"somebody asked for it: it went back to {place}."))
 
     @in_turn
     def resume(self) -> None:
@@ -426,11 +459,17 @@ class Guard(Savable):
             share = 1.0 if self.adapter.paced else optim.pace(samples) * self.state.breadth**2
             optim.set_rate(self.adapter.optimizer, config.lr * calm * share)
 
-    def _tell(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:
         self.events = [*self.events[-99:], event]
+
+    def _tell(self, event: Event) -> None:
+        """The batch is over by then, so whoever is told cannot undo it."""
         log.warning("guard of %s, batch %d: %s", self.adapter.name, event.batch, event.words)
         if self.on_event is not None:
-            self.on_event(event)
+            try:
+                self.on_event(event)
+            except Exception:
+                log.exception("guard of %s: on_event failed. The prediction and the guard are not affected.", self.name)
 
     def _info(self, signs: Mapping[str, float]) -> dict[str, Tensor]:
         """The verdict as a number, whether the adapter answers, and the signs of harm, if this batch was compared."""
@@ -483,7 +522,13 @@ class Guard(Savable):
         saved = state_dict.get("_extra_state")
         if not isinstance(saved, Mapping) or "snapshots" not in saved:
             raise StateError("This state was not saved by a guard. Load it into the adapter before the guard is made.")
-        inner = {name.removeprefix("adapter."): value for name, value in state_dict.items() if name != "_extra_state"}
+        inner = OrderedDict(
+            (name.removeprefix("adapter."), value) for name, value in state_dict.items() if name != "_extra_state"
+        )
+        versions = getattr(state_dict, "_metadata", {})  # of modules, by which they read what older ones wrote
+        inner._metadata = {  # type: ignore[attr-defined]
+            name.removeprefix("adapter").removeprefix("."): value for name, value in versions.items() if name
+        }
         self.adapter.check_origin(inner, strict)
         if problem := self._problem(saved):
             raise StateError(f"This state is damaged, and nothing was loaded: {problem}.")

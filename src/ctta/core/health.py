@@ -31,10 +31,10 @@ something else, and one of the two has to be believed. Over about the last FEW s
                 (`prior.breadth`): the statistics of such a stream are those of its classes, not of its domain
 
 The unadapted model is contradicted if the dissent is more than CONTRADICTED, unless the reference is lost itself: its
-confidence is below LOST. On a one-sided stream it takes a dissent of more than REFUTED. The unadapted model answers
-alone if it is surer by more than MARGIN and not contradicted. On a one-sided stream it also does if the dissent is
-small and the reference not surer by more than MARGIN. If it is surer and not contradicted, but not clearly, the answer
-is the mean of both probabilities. Else it has no say.
+confidence is less than the part LOST of the way from chance to certainty. On a one-sided stream it takes a dissent of
+more than REFUTED. The unadapted model answers alone if it is surer by more than MARGIN and not contradicted. On a
+one-sided stream it also does if the dissent is small and the reference not surer by more than MARGIN. If it is surer
+and not contradicted, but not clearly, the answer is the mean of both probabilities. Else it has no say.
 
 The constants were chosen on the four corruptions that are in no table, see `results/README.md`.
 """
@@ -61,7 +61,7 @@ NARROW = 0.0025  # of the narrowing, beyond which the adapter is watched
 FEW, MANY = 64, 1000  # samples over which the unadapted model and the reference are compared, and the classes counted
 MARGIN = 0.08  # of confidence, by which one of them is clearly surer
 CONTRADICTED, REFUTED = 0.3, 0.6  # dissent beyond which the unadapted model is not believed: in general, if one-sided
-LOST = 0.5  # of the reference's confidence, on average: below it the model is not at home here, adapted or not
+LOST = 4 / 9  # of the way from chance to certainty, 0.5 of 10 classes: with a lower mean confidence a model is lost
 BROAD = 0.75  # of the classes: a stream with fewer is one-sided
 
 
@@ -81,7 +81,7 @@ class Means:
     @classmethod
     def uniform(cls, classes: int) -> Means:
         """Before any sample has been seen."""
-        return cls(*torch.full((2, classes), 1 / classes))
+        return cls(*torch.full((2, classes), 1 / classes, dtype=torch.float32, device="cpu"))
 
     def with_batch(self, logits: Tensor, reference: Tensor) -> Means:
         """The means after another batch; older samples count less and less."""
@@ -106,7 +106,7 @@ class Standing:
     @classmethod
     def start(cls, classes: int) -> Standing:
         """Before any sample has been seen."""
-        return cls(torch.zeros(()), torch.zeros(3), torch.zeros(classes))
+        return cls(*(torch.zeros(shape, dtype=torch.float32, device="cpu") for shape in ((), (3,), (classes,))))
 
     def with_batch(self, reference: Tensor, source: Tensor) -> Standing:
         """After another batch: at first all samples count alike, then older ones less and less."""
@@ -123,11 +123,16 @@ class Standing:
         own, expected, differ = self.signs
         surer, dissent = own - expected, differ - (1 - expected)
         one_sided = breadth(self.mix, self.samples.clamp(max=MANY)) < BROAD
-        agreed = (dissent <= CONTRADICTED) | (expected < LOST)
+        agreed = (dissent <= CONTRADICTED) | is_lost(expected, len(self.mix))
         believed = agreed | one_sided & (dissent <= REFUTED)
         alone = believed & (surer > MARGIN) | agreed & one_sided & (surer > -MARGIN)
         weight = torch.where(alone, 1.0, torch.where(agreed & (surer > 0), 0.5, 0.0))
         return torch.where(differ > 0, weight, 0.0)  # if they never differ there is nothing to choose
+
+
+def is_lost(confidence: Any, classes: int) -> Any:
+    """Whether this mean confidence says that the model is not at home here, adapted or not."""
+    return confidence < LOST + (1 - LOST) / classes
 
 
 def signs(logits: Tensor, reference: Tensor) -> dict[str, Tensor]:

@@ -108,7 +108,12 @@ def check_logits(logits: Tensor) -> Tensor:
 
 
 def is_blank(x: Tensor) -> Tensor:
-    """Which samples of a batch (N, C, ...) are of one value per channel, as from a dead sensor, (N,)."""
+    """Which samples of a batch (N, C, ...) are of one value per channel, as from a dead sensor, (N,).
+
+    Point clouds, (N, P, 3), are blank if all points are the same.
+    """
+    if x.dim() == 3 and x.shape[2] == 3:
+        x = x.transpose(1, 2)
     if x.dim() < 3 or x[0, 0].numel() < 2:
         return torch.zeros(len(x), dtype=torch.bool, device=x.device)
     values = x.flatten(2)

@@ -84,7 +84,7 @@ class Gatherer:
     def __init__(self) -> None:
         self.x: Tensor | None = None
         self.y: Tensor | None = None
-        self.keys, self.clean = torch.empty(0), [0] * BINS
+        self.keys, self.clean = torch.empty(0, device="cpu"), [0] * BINS
         self.random = torch.Generator().manual_seed(0)
 
     @property
@@ -98,7 +98,7 @@ class Gatherer:
             raise InputError(f"Labels of {len(x)} samples must be whole numbers of shape ({len(x)},).")
         if self.x is not None and (x.shape[1:] != self.x.shape[1:] or (y is None) != (self.y is None)):
             raise InputError("Clean samples must all have the same shape, and labels for all of them or for none.")
-        keys = torch.cat([self.keys, torch.rand(len(x), generator=self.random)])
+        keys = torch.cat([self.keys, torch.rand(len(x), generator=self.random, device="cpu")])
         kept = keys.argsort()[:SAMPLES]
         self.keys, self.x = keys[kept], (x if self.x is None else torch.cat([self.x, x]))[kept]
         if y is not None:

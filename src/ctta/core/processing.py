@@ -129,7 +129,8 @@ class Processing(MethodTools):
             )
             self._before.restore()
             self.restore_source()
-            self._batch.restored = True
+            self._keep()  # the batch begins with the source's weights now
+            self._batch.restored, self._batch.finite = True, torch.ones_like(self._batch.finite)
             self._read(x, self.observe(x))
             step, answers, state = self._attempt(x)
         if not answers:

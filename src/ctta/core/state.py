@@ -230,11 +230,12 @@ class AdapterState(Savable, ABC):
         yield from self._changing()
         followed = (pair for pair in self.named_buffers() if pair[0].startswith("source_model."))
         yield from (pair for pair in followed if pair[0].endswith(STREAM_BUFFERS))
+        yield from (pair for pair in self.named_buffers() if pair[0].startswith(DRIFT))
         yield from (pair for pair in self.named_buffers(recurse=False) if pair[0] == "skipped")
 
     def _changing(self) -> Iterator[tuple[str, Tensor]]:
-        """All tensors that may change along the stream, by name, but for the optimiser's."""
-        frozen = ("source_model.", "source_", "skipped")
+        """All tensors that a method changes along the stream, by name, but for the optimiser's."""
+        frozen = ("source_model.", "source_", "skipped", DRIFT)
         yield from ((name, value) for name, value in self.named_parameters() if not name.startswith(frozen))
         yield from ((name, value) for name, value in self.named_buffers() if not name.startswith(frozen))
 
