@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ctta import InputError, StateError
+from ctta.serving import streams
 from ctta.serving.messages import Question
 from ctta.serving.queue import Waiting
 from ctta.serving.refusals import Refused, explained
@@ -116,6 +117,17 @@ def test_streams_are_saved_after_so_many_updates(open_home):
     assert saved[-1] > 3
 
 
+def test_what_a_batch_moved_is_kept_if_nothing_was_learned_from_it(open_home):
+    """Its counters, the averages and trial of the guard."""
+    home = open_home(method="eta", changes={"margin": 1e-6}, streams=1)  # no sample is sure enough
+    for seed in range(2):
+        answer = ask(home, "a", seed)
+        assert (answer.adapted, answer.step, answer.version) == (False, seed + 1, 0)
+        ask(home, "b", 0)
+        home.act("b", "checkpoint").result(60)  # comes behind the putting away of a
+        assert home.show("a") == {"name": "a", "resident": False}
+
+
 def test_streams_are_saved_after_so_much_time(open_home):
     home = open_home(save_updates=10**6, save_seconds=0.0)
     ask(home, "a", 0)
@@ -144,6 +156,43 @@ def test_a_disk_that_fails_loses_nothing_and_is_told(open_home, monkeypatch):
     monkeypatch.setattr(home.streams.store, "write", write)
     found += answers(home, "a", [2])
     assert np.array_equal(found, expected)
+
+
+def test_a_disk_that_fails_has_a_rest(open_home, monkeypatch):
+    home = open_home(save_updates=2, save_seconds=0.0, streams=1)
+    tries, write = [], home.streams.store.write
+
+    def full(name, _):
+        tries.append(name)
+        raise InputError("the disk is full")
+
+    monkeypatch.setattr(home.streams.store, "write", full)
+    monkeypatch.setattr(streams, "REST", 1e6)
+    for seed in range(3):
+        for stream in "ab":
+            ask(home, stream, seed)
+    assert len(tries) == 1, "after so many batches, after so much time, and to make room"
+    with pytest.raises(Refused, match="the disk is full"):
+        home.act("a", "checkpoint").result(60)
+    monkeypatch.setattr(home.streams.store, "write", write)
+    assert home.act("a", "checkpoint").result(60)["unsaved_updates"] == 0
+
+
+def test_a_save_that_failed_is_tried_again_at_the_next_batch(open_home, monkeypatch):
+    home = open_home(save_updates=2, save_seconds=1e6)
+    write, tries = home.streams.store.write, []
+
+    def full_at_first(*given):
+        tries.append(given)
+        return write(*given) if len(tries) > 1 else 1 / 0
+
+    monkeypatch.setattr(streams, "REST", 0.0)
+    monkeypatch.setattr(home.streams.store, "write", full_at_first)
+    for seed in range(3):
+        ask(home, "a", seed)
+    ask(home, "a", 0, adapt=False)  # comes behind the save
+    assert [event["kind"] for event in home.show("a")["events"]] == ["not saved"]
+    assert home.streams.store.read("a")["step"] == 3
 
 
 def test_a_request_that_is_late_is_given_up_and_teaches_nothing(open_home):
@@ -196,5 +245,13 @@ def test_the_guard_s_alarms_are_events_and_metrics(open_home):
     assert ask(home, "a", 1).guard == "rolled back"
     shown = home.show("a")
     assert [event["kind"] for event in shown["events"]] == ["roll-back"]
-    assert shown["version"] == 3, "two updates, and the roll-back"
+    assert (shown["version"], shown["unsaved_updates"]) == (2, 2), "one per batch, also if it was taken back"
     assert 'ctta_rollbacks_total{model="m",to="source"} 1.0' in home.metrics.text().decode()
+    home.act("a", "rollback").result(60)
+    assert home.show("a")["version"] == 3
+
+
+def test_without_a_guard_a_roll_back_is_a_change_too(open_home):
+    home = open_home(guard=False)
+    ask(home, "a", 0)
+    assert home.act("a", "rollback").result(60)["version"] == 2

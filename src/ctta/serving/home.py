@@ -31,7 +31,7 @@ from ctta.serving.messages import ACTIONS, Answer, Question, Report
 from ctta.serving.metrics import Metrics
 from ctta.serving.queue import Queue, Waiting
 from ctta.serving.refusals import CLOSING, LATE, UNKNOWN, Refused
-from ctta.serving.seat import NOT_ASKED, Processed, Seat
+from ctta.serving.seat import NOT_ASKED, ROLL_BACKS, Processed, Seat
 from ctta.serving.served import open_served
 from ctta.serving.settings import ServeSettings
 from ctta.serving.store import Store
@@ -154,8 +154,6 @@ class Home:
             self._act(stream.name, "reset")
         x = torch.from_numpy(np.concatenate([question.x for question in questions]))
         given = self.streams.seat.process(stream, x, adapt=first.adapt, source=first.source)
-        if given.learned:
-            stream.changed()
         self._note(stream, x, given)
         if questions[-1].end:
             self.streams.put_away(stream.name)
@@ -200,8 +198,8 @@ class Home:
         elif action == "freeze":
             stream.frozen, stream.guard = True, "frozen"
         if action != "checkpoint":
-            stream.changed(action == "reset" or (action == "rollback" and not isinstance(seat.adapter, Guard)))
-            stream.unsaved = max(1, stream.unsaved)
+            if action != "rollback":  # the seat counts it, whoever asks for it
+                stream.changed(weights=action == "reset")
             self._tell(stream, action, "somebody asked for it.")
         if action == "checkpoint" and not self.streams.save(stream):
             words = f"Stream {name!r} could not be saved: {stream.events[-1].words}"
@@ -210,11 +208,10 @@ class Home:
 
     def _guard_event(self, stream: Stream, event: Event) -> None:
         self._tell(stream, event.kind, event.words)
-        if event.kind in ("roll-back", "frozen"):
+        if event.kind in ROLL_BACKS:
             guard = self.streams.seat.adapter
             healthy = isinstance(guard, Guard) and guard.snapshots
             self.metrics.rolled_back("frozen" if event.kind == "frozen" else "healthy" if healthy else "source")
-            stream.changed()
 
     def _tell(self, stream: Stream, kind: str, words: str) -> None:
         stream.tell(kind, words)

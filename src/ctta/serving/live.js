@@ -129,7 +129,7 @@
     at("stream").hidden = false;
     at("name").textContent = stream.name;
     pill(at("guard"), stream.guard || "put away");
-    const unsaved = stream.unsaved_updates ? `${stream.unsaved_updates} update${stream.unsaved_updates === 1 ? "" : "s"} not saved yet.` : model.durable ? "All of it is saved." : "It is lost when the service ends.";
+    const unsaved = stream.unsaved_updates ? `${stream.unsaved_updates} change${stream.unsaved_updates === 1 ? "" : "s"} not saved yet.` : model.durable ? "All of it is saved." : "It is lost when the service ends.";
     at("state").textContent = stream.resident ? `${stream.step} batches, version ${stream.version}, ${size(stream.bytes)}. ${unsaved}` : "This stream is put away. It comes back with its next request.";
     for (const button of document.querySelectorAll("[data-action]")) {
       button.disabled = (button.dataset.action === "freeze" && stream.guard === "frozen") || (button.dataset.action === "resume" && stream.guard !== "frozen");

@@ -22,6 +22,7 @@ from ctta.serving.stream import Point, State, Stream
 GUARD_WORDS = ("ok", "watched", "rolled back", "frozen")  # their places are the values of the metric
 UNGUARDED = "unguarded"
 NOT_ASKED = "not asked for"  # why nothing was learned
+ROLL_BACKS = ("roll-back", "frozen")  # events of a guard that takes back what was learned
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Seat:
     """The adapter, and the stream that sits in it."""
 
     def __init__(self, adapter: Adapting, tell: Callable[[Stream, Event], None]) -> None:
-        self.adapter, self._tell = adapter, tell
+        self.adapter, self._tell, self._rolled_back = adapter, tell, False
         self.fresh: State = adapter.stream_state()
         self.sitting: Stream | None = None
         if isinstance(adapter, Guard):
@@ -75,7 +76,7 @@ class Seat:
         device, dtype = adapter.placement
         x = x.to(device, dtype)
         adapts = adapt and not stream.frozen
-        before = adapter.batches
+        before, self._rolled_back = adapter.batches, False
         step = adapter.step(x) if adapts else Step(adapter.predict(x))
         asked = adapter.source(x).softmax(1).cpu() if source else None
         synchronize(device)
@@ -84,6 +85,8 @@ class Seat:
         info = _read(step, probabilities)
         stream.step, stream.guard = adapter.batches, self.guard_word(stream)
         skipped = _reason(info) or ("" if adapter.batches > before else "frozen" if adapt else NOT_ASKED)
+        if adapts and not self._rolled_back:  # a batch that taught nothing has moved counters and averages
+            stream.changed(weights=not skipped)
         point: Point = {
             "step": stream.step,
             "samples": len(x),
@@ -113,6 +116,7 @@ class Seat:
             self.adapter.roll_back()
         else:
             self.adapter.restore_source()
+            stream.changed(weights=True)
         stream.guard = self.guard_word(stream)
 
     def resume(self, stream: Stream) -> None:
@@ -138,8 +142,12 @@ class Seat:
         return float(GUARD_WORDS.index(stream.guard)) if stream.guard in GUARD_WORDS else None
 
     def _on_event(self, event: Event) -> None:
-        if self.sitting is not None:
-            self._tell(self.sitting, event)
+        if self.sitting is None:
+            return
+        if event.kind in ROLL_BACKS:
+            self._rolled_back = True
+            self.sitting.changed(weights=True)
+        self._tell(self.sitting, event)
 
 
 def _reason(info: dict[str, float]) -> str:

@@ -36,9 +36,9 @@ class ServeSettings(Config):
     device: str = setting(AUTO, "cpu, cuda, cuda:1, mps, or auto.")
 
     state: str | None = setting(None, "Folder for what streams have learned; none: it is lost when the service ends.")
-    save_updates: int = setting(50, "A stream is saved after so many updates at the latest.", low=1)
+    save_updates: int = setting(50, "A stream is saved after so many batches and actions at the latest.", low=1)
     save_seconds: float = setting(
-        10.0, "A stream is saved about so many seconds after an update at the latest.", low=0.0
+        10.0, "A stream is saved about so many seconds after a batch or an action at the latest.", low=0.0
     )
     streams: int = setting(256, "Streams in memory; the least recently used ones are put away.", low=1, high=100_000)
     stream_bytes: int = setting(2**30, "Bytes of all streams in memory.", low=1)

@@ -76,7 +76,7 @@ class Stream:
     frozen: bool = False  # by somebody who asked for it
     guard: str = "ok"
     size: int = 0  # bytes
-    unsaved: int = 0  # updates since the last save
+    unsaved: int = 0  # changes since the last save
     unsaved_since: float = 0.0
     used: float = field(default_factory=time.monotonic)
     next_event: int = 1
@@ -90,12 +90,12 @@ class Stream:
         self.events.append(told)
         return told
 
-    def changed(self, updates: int = 1) -> None:
-        """Count updates that are to be saved."""
+    def changed(self, *, weights: bool) -> None:
+        """Count a change that is to be saved, and a version if weights have changed."""
         if not self.unsaved:
             self.unsaved_since = time.monotonic()
-        self.version += updates
-        self.unsaved += updates
+        self.version += weights
+        self.unsaved += 1
 
     def remember(self, state: State) -> None:
         self.state, self.size = state, bytes_of(state)

@@ -17,12 +17,15 @@ from ctta.serving.stream import Stream
 
 log = logging.getLogger("ctta")
 
+REST = 1.0  # seconds after a save that failed in which nothing is saved unless somebody asks for it
+
 
 class Streams:
     """Streams by name. Only the worker calls what changes them."""
 
     def __init__(self, seat: Seat, store: Store, settings: ServeSettings, failed: Callable[[], None]) -> None:
         self.seat, self.store, self.settings, self._failed = seat, store, settings, failed
+        self._rests_until = 0.0
         self.resident: OrderedDict[str, Stream] = OrderedDict()  # the least recently used one first
 
     def get(self, name: str) -> Stream:
@@ -53,7 +56,8 @@ class Streams:
         for name in list(self.resident)[:-1]:
             if len(self.resident) <= most and self.bytes <= size:
                 return
-            self.put_away(name)
+            if not self.resident[name].unsaved or not self._rests:
+                self.put_away(name)
 
     def put_away(self, name: str) -> None:
         """Save a stream and take it out of memory; it stays there if it cannot be saved."""
@@ -70,7 +74,8 @@ class Streams:
         try:
             self.store.write(stream.name, stream.saved())
         except Exception as error:  # as many kinds as there are ways to fail; the worker must go on
-            stream.unsaved_since = time.monotonic()
+            stream.unsaved_since = time.monotonic()  # others that wait come first
+            self._rests_until = stream.unsaved_since + REST
             stream.tell("not saved", failure(error))
             log.error("stream %s could not be saved: %s", stream.name, failure(error))
             self._failed()
@@ -79,9 +84,14 @@ class Streams:
         return True
 
     def save_after_updates(self, stream: Stream) -> None:
-        """Save a stream that has learned so much that it must not be lost."""
-        if stream.unsaved and stream.unsaved % self.settings.save_updates == 0:
+        """Save a stream that has changed so often that it must not be lost."""
+        if stream.unsaved >= self.settings.save_updates and not self._rests:
             self.save(stream)
+
+    @property
+    def _rests(self) -> bool:
+        """Whether the disk has just failed."""
+        return time.monotonic() < self._rests_until
 
     def save_after_time(self) -> float | None:
         """Save the stream that has waited longest, if it is time; gives the seconds until the next one, if any.
@@ -92,10 +102,11 @@ class Streams:
         if not waiting:
             return None
         oldest = min(waiting, key=lambda stream: stream.unsaved_since)
-        left = oldest.unsaved_since + self.settings.save_seconds - time.monotonic()
-        if left > 0:
+        due = max(oldest.unsaved_since + self.settings.save_seconds, self._rests_until)
+        if (left := due - time.monotonic()) > 0:
             return left
-        return 0.0 if self.save(oldest) else 1.0
+        self.save(oldest)
+        return 0.0
 
     def delete(self, name: str) -> None:
         """Forget a stream, in memory and on disk."""
