@@ -210,7 +210,7 @@ class MeanTeacher(TeacherAdapter):
             return mean
         unaugmented = self.run(network, x)
         if weight == "confidence":
-            return mean.lerp(unaugmented, confidence_weight(mean_confidence(unaugmented), confidence / views))
+            return weighted_by_confidence(unaugmented, mean, confidence / views)[0]
         return mean.lerp(unaugmented, weight)
 
     def restore(self) -> None:
@@ -228,6 +228,15 @@ def confidence_weight(unaugmented: Tensor, augmented: Tensor) -> Tensor:
     """The weight of the un-augmented prediction, from mean confidences: by how much doubt augmentation adds."""
     added_doubt = (unaugmented - augmented) / (1 - unaugmented).clamp(min=1e-6)
     return (LEAST_WEIGHT + WEIGHT_SLOPE * added_doubt).clamp(0, 1)
+
+
+def weighted_by_confidence(unaugmented: Tensor, augmented: Tensor, confidence: Tensor) -> tuple[Tensor, Tensor]:
+    """The average of un-augmented and augmented logits, and the weight of the former, 0-d.
+
+    `confidence` is the mean confidence of the augmented views.
+    """
+    weight = confidence_weight(mean_confidence(unaugmented), confidence)
+    return augmented.lerp(unaugmented, weight), weight
 
 
 @torch.no_grad()

@@ -61,7 +61,7 @@ from ctta.core.losses import consistency, masked_mean, self_training
 from ctta.core.optim import pace
 from ctta.core.prior import class_mix
 from ctta.core.settings import Augmentation, Features, Normalization, OptimizerSettings, Presets, Traits, same_presets
-from ctta.core.teacher import TeacherAdapter, TeacherSettings, confidence_weight, mean_confidence
+from ctta.core.teacher import TeacherAdapter, TeacherSettings, mean_confidence, weighted_by_confidence
 from ctta.methods.dss import positive_loss, sharpen
 
 LITTLE_SAY = 0.8  # views have, if the un-augmented prediction has this weight or more
@@ -222,9 +222,10 @@ class Sift(TeacherAdapter):
         if views == 0:
             return unaugmented
         augmented = torch.stack(list(self.run_views(self.teacher, x, views, antithetic=True)))
-        weight = confidence_weight(mean_confidence(unaugmented), mean_confidence(augmented.flatten(0, 1)))
+        confidence = mean_confidence(augmented.flatten(0, 1))
+        logits, weight = weighted_by_confidence(unaugmented, augmented.mean(0), confidence)
         self.unaugmented_weight.copy_(weight)
-        return augmented.mean(0).lerp(unaugmented, weight)
+        return logits
 
     def select(self, pseudo: Tensor) -> Tensor:
         """Whether each sample is selected, (N,); the threshold moves first."""
