@@ -113,6 +113,12 @@ def test_layers_without_statistics_of_their_own_get_those_of_the_batch():
     assert close(torch.cat([module(one[None]) for one in X]), adapter.predict(X))
 
 
+def test_the_frozen_prior_of_roid_moves_with_its_network():
+    module = adapted("roid").export(X)
+    assert {buffer.device.type for buffer in module.to("meta").buffers()} == {"meta"}
+    assert any(name.endswith("prior") for name, _ in module.named_buffers())
+
+
 def test_a_guard_exports_what_it_answers_with(monkeypatch):
     guard = Guard(adapted("tent", lr=0.05, statistics="auto"))
     adapter = guard.adapter

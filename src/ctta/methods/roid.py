@@ -31,6 +31,7 @@ from torch import Tensor, nn
 from ctta.base.config import setting
 from ctta.base.errors import InputError
 from ctta.core.adapter import Adapter, Step
+from ctta.core.export import Corrected
 from ctta.core.losses import consistency, entropy
 from ctta.core.networks import norm_parameters
 from ctta.core.selection import first_nonzero
@@ -90,7 +91,7 @@ class ROID(Adapter):
         if x is None:
             raise InputError("ROID corrects by the prior of the batch. Give one, whose prior is frozen: export(x).")
         with torch.no_grad():
-            return Corrected(network, smoothed_prior(network(x)), self.config.correction)
+            return Corrected(network, ByPrior(smoothed_prior(network(x)), self.config.correction))
 
     def observe(self, x: Tensor) -> Mapping[str, Tensor]:
         """The prediction with its graph, the weight of each sample, and how many have one."""
@@ -121,19 +122,18 @@ class ROID(Adapter):
         self.follow(norm_parameters(self.model), norm_parameters(self.source_model), self.config.ensemble)
 
 
-class Corrected(nn.Module):
-    """A network whose prediction is corrected by a prior that no longer changes."""
+class ByPrior(nn.Module):
+    """Prior correction by a prior that no longer changes; a module, so that the prior moves with its network."""
 
     prior: Tensor
 
-    def __init__(self, network: nn.Module, prior: Tensor, correction: Correction) -> None:
+    def __init__(self, prior: Tensor, correction: Correction) -> None:
         super().__init__()
-        self.network, self.correction = network, correction
+        self.correction = correction
         self.register_buffer("prior", prior)
-        self.eval()
 
-    def forward(self, x: Tensor) -> Tensor:
-        return correct(self.network(x), self.prior, self.correction)
+    def forward(self, logits: Tensor) -> Tensor:
+        return correct(logits, self.prior, self.correction)
 
 
 def correct(logits: Tensor, prior: Tensor, correction: Correction) -> Tensor:
