@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import tensor
 
-from ctta.core.prior import BURSTS, breadth, class_mix, class_prior, corrected, shrunk, unevenness, unrest
+from ctta.core.prior import BURSTS, breadth, class_mix, class_prior, corrected, towards_uniform, unevenness, unrest
 
 
 def close(found, expected):
@@ -36,8 +36,8 @@ def test_breadth_is_the_share_of_classes_that_sampling_does_not_explain():
 
 def test_what_sampling_explains_is_taken_off():
     # 8 samples of 4 classes: 3/8 by chance, and an unevenness of 3, so an eighth is drawn to 1/4
-    close(shrunk(tensor([1.0, 0.0, 0.0, 0.0]), 3 / 8), [0.875 + 1 / 32, 1 / 32, 1 / 32, 1 / 32])
-    close(shrunk(tensor([0.4, 0.2, 0.2, 0.2]), 3 / 8), [0.25, 0.25, 0.25, 0.25])  # 0.12 is less than that
+    close(towards_uniform(tensor([1.0, 0.0, 0.0, 0.0]), 3 / 8), [0.875 + 1 / 32, 1 / 32, 1 / 32, 1 / 32])
+    close(towards_uniform(tensor([0.4, 0.2, 0.2, 0.2]), 3 / 8), [0.25, 0.25, 0.25, 0.25])  # 0.12 is less than that
 
 
 def test_unrest_is_what_sampling_does_not_explain():

@@ -54,14 +54,14 @@ def class_prior(probability: Tensor) -> Tensor:
     """Prior of the classes in a batch with these predictions (N, C), (C,)."""
     samples, classes = probability.shape
     by_sampling = (classes - 1) / samples
-    prior = shrunk(class_mix(probability), by_sampling)
+    prior = towards_uniform(class_mix(probability), by_sampling)
     for _ in range(ROUNDS - 1):
         posterior = probability * prior
-        prior = shrunk(class_mix(posterior / posterior.sum(1, keepdim=True)), by_sampling)
+        prior = towards_uniform(class_mix(posterior / posterior.sum(1, keepdim=True)), by_sampling)
     return prior
 
 
-def shrunk(mix: Tensor, by_sampling: float) -> Tensor:
+def towards_uniform(mix: Tensor, by_sampling: float) -> Tensor:
     """The mix, drawn towards uniform by the share of its unevenness that sampling explains, (C,)."""
     explained = (by_sampling / unevenness(mix).clamp(min=torch.finfo(mix.dtype).tiny)).clamp(max=1)
     return mix.lerp(torch.full_like(mix, 1 / len(mix)), explained)

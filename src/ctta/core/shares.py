@@ -61,7 +61,7 @@ AT_HOME = 0.9 * DOUBT  # with more doubt than this there is no sign that the dom
 LARGE = 32  # images, of which a half is enough to see whether they are alike
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
 # The largest spreads and shift of a channel, so that one that was nearly constant in the source data is not everything.
-WIDEST_MEAN, WIDEST_SQUARE, FARTHEST = 1.0, 3.0, 9.0
+WIDEST_MEAN, WIDEST_SQUARE, LARGEST_SHIFT = 1.0, 3.0, 9.0
 
 
 @dataclass(frozen=True)
@@ -160,9 +160,9 @@ def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief)
     with torch.no_grad():
         means = (image_mean - mean) / (variance + eps).sqrt()
         squares = image_variance / (variance + eps) + means.square()
-        shift = means.mean(0).square().clamp(max=FARTHEST).mean()
+        shift = means.mean(0).square().clamp(max=LARGEST_SHIFT).mean()
         mean_share, of_mean = share(shift, spread(means, PRIOR_MEAN, WIDEST_MEAN), belief)
-        shift = ((batch_variance - variance) / (variance + eps)).square().clamp(max=FARTHEST).mean()
+        shift = ((batch_variance - variance) / (variance + eps)).square().clamp(max=LARGEST_SHIFT).mean()
         variance_share, of_variance = share(shift, spread(squares, PRIOR_SQUARE, WIDEST_SQUARE), belief)
     blended = mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
     correction = Correction.between((batch_mean, batch_variance), blended, eps, len(x))

@@ -33,7 +33,7 @@ AVERAGED = (*FOLLOWING, "average")
 
 # What one batch may do to running statistics: it counts as no farther away than so many standard deviations, with a
 # variance no more than so many times larger or smaller. Corruptions stay within; pixels from 0 to 255 do not.
-FARTHEST, WIDEST = 3.0, 9.0
+MOST_DEVIATIONS, WIDEST = 3.0, 9.0
 ROBUST_STEP = 0.05  # RoTTA's alpha
 CHANCE = 4.0  # NOTE's k: deviations of the statistics of an instance that are taken for chance
 STREAM_BUFFERS = ("stream_mean", "stream_var")  # names of the average along the stream, in a layer
@@ -107,7 +107,7 @@ class StreamStatistics:
             means, variances = (torch.stack(values).mean(0) for values in zip(*self.seen, strict=True))
             average, spread = _stream(layer)
             if self.kind == "running":
-                reach = FARTHEST * (spread + layer.eps).sqrt()
+                reach = MOST_DEVIATIONS * (spread + layer.eps).sqrt()
                 means = means.clamp(average - reach, average + reach)
                 variances = variances.clamp(spread / WIDEST, (spread + layer.eps) * WIDEST)
             average.lerp_(means, self.step)
@@ -126,10 +126,12 @@ def instance_statistics(x: Tensor, mean: Tensor, variance: Tensor, eps: float) -
     own_variance, own_mean = torch.var_mean(x.flatten(2), 2)
     reach = CHANCE * ((variance + eps) / positions).sqrt()
     wide = CHANCE * (variance + eps) * (2 / (positions - 1)) ** 0.5
-    return mean + shrunk(own_mean - mean, reach), (variance + shrunk(own_variance - variance, wide)).clamp(min=0)
+    return mean + soft_threshold(own_mean - mean, reach), (
+        variance + soft_threshold(own_variance - variance, wide)
+    ).clamp(min=0)
 
 
-def shrunk(x: Tensor, by: Tensor) -> Tensor:
+def soft_threshold(x: Tensor, by: Tensor) -> Tensor:
     """Nearer to 0 by so much, and no farther than 0."""
     return (x - by).clamp(min=0) - (-x - by).clamp(min=0)
 

@@ -26,7 +26,7 @@ from ctta.core.views.images import Draw, for_each, moved
 
 ROTATION = 10.0  # degrees
 TRANSLATION = 0.1
-FARTHEST = 3  # deviations that a point is jittered at most
+MOST_JITTER = 3  # deviations that a coordinate is jittered at most
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class CloudViews:
             noise[number * len(x) :][: len(x)].normal_(generator=random.device)
         offsets, matrices = (moved(for_each(torch.cat(parts), count), x) for parts in zip(*drawn, strict=True))
         view = torch.baddbmm(offsets.expand(count, 1, 3), x.repeat(len(randoms), 1, 1), matrices.expand(count, 3, 3))
-        return view + self.jitter * noise.clamp_(-FARTHEST, FARTHEST) if self.jitter else view
+        return view + self.jitter * noise.clamp_(-MOST_JITTER, MOST_JITTER) if self.jitter else view
 
 
 def rotation(angles: Tensor) -> Tensor:
