@@ -11,11 +11,10 @@ from pathlib import Path
 import pytest
 
 from ctta.base.errors import StateError
+from ctta.records.run_folder import RunFolder
 from ctta.records.sweep_folder import Head, SweepFolder
 from ctta.report import kept, reports
 from run_folders import TinyRun
-
-RESULTS = Path(__file__).parents[2] / "results"
 
 
 @pytest.fixture
@@ -95,9 +94,21 @@ def test_records_that_are_not_here(run: Path) -> None:
     assert "agrees" in kept.check(path, elsewhere)
 
 
-def test_a_table_that_names_no_records() -> None:
-    with pytest.raises(StateError, match="does not say where its records are"):
-        kept.check(RESULTS / "cifar100_resnet56.json")
+def test_a_table_that_names_no_records(run: Path) -> None:
+    path = keep(run)
+    path.write_text('{"command": "unknown"}')  # as of an early table, which names no run either
+    with pytest.raises(StateError, match=r"mine\.json does not say where its records are"):
+        kept.check(path)
+    assert "agrees" in kept.check(path, run)
+
+
+@pytest.mark.parametrize("given", [False, True])
+def test_records_of_another_run_are_told_though_the_numbers_are_the_same(run: Path, given: bool) -> None:
+    path = keep(run)
+    folder = RunFolder(run)
+    folder.write_run(replace(folder.run(), identity="def"))
+    with pytest.raises(StateError, match=r"It was made by run abc, and the records are of run def: data, weights or"):
+        kept.check(path, run if given else None)
 
 
 def test_a_table_without_its_csv(run: Path) -> None:
@@ -107,7 +118,7 @@ def test_a_table_without_its_csv(run: Path) -> None:
         kept.check(path)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"records": 3}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"records": 3}', '{"identity": 3}', '{"points": {"a": 3}}'])
 def test_a_file_that_is_about_no_table(run: Path, content: str) -> None:
     path = keep(run)
     path.write_text(content)
@@ -123,6 +134,12 @@ def test_the_table_of_a_sweep(tmp_path: Path) -> None:
     about = json.loads(path.read_text())
     assert (about["command"], about["points"]["b5"]["seeds"]) == ("ctta run grid.yaml", [0])
     assert "agrees" in kept.check(path)
+    point = folder.point("b5")
+    head = point.run()
+    point.write_run(replace(head, identity="def"))
+    with pytest.raises(StateError, match=r"b5 was made by run abc, and the records are of run def"):
+        kept.check(path)
+    point.write_run(head)
     path.with_suffix(".csv").write_text(path.with_suffix(".csv").read_text().replace("50.00", "49.99"))
     with pytest.raises(StateError, match="SOURCE, error"):
         kept.check(path)

@@ -1,7 +1,8 @@
 """A table that is kept apart from its records, as in a repository: NAME.csv, and beside it NAME.json, how it was made.
 
 `keep` writes both from a report. `check` makes the table again from the records and compares it with the CSV, but for
-times and memory, which belong to a machine.
+times and memory, which belong to a machine. Columns that the CSV does not have are not compared: a later version may
+have more of them. But the records must be those of the run whose identity NAME.json has.
 """
 
 from __future__ import annotations
@@ -27,10 +28,17 @@ STREAM = ("dataset", "images", "batch", "boundaries", "protocol", "files")
 SHOWN = 5  # differences that are spelled out
 
 
-class KeptHead(TypedDict, total=False):
+class KeptRun(TypedDict, total=False):
+    """A run that was kept."""
+
+    identity: str  # hash of its resolved experiment
+
+
+class KeptHead(KeptRun, total=False):
     """What is read from NAME.json; there is more in it."""
 
     records: str  # their folder, seen from that of the file
+    points: Mapping[str, KeptRun]  # of a sweep, which has no identity of its own
 
 
 def keep(report: RunReport | SweepReport, path: Path) -> Path:
@@ -46,8 +54,9 @@ def keep(report: RunReport | SweepReport, path: Path) -> Path:
 def check(path: Path, folder: Path | None = None) -> str:
     """Say that a kept table agrees with its records, in the folder that it names or in another; else an error."""
     table = path.parent / f"{path.stem}.csv"
+    head = read_json(path, KeptHead, "Give the .json file beside a table.")
     if folder is None:
-        named = read_json(path, KeptHead, "Give the .json file beside a table.").get("records")
+        named = head.get("records")
         if named is None:
             raise StateError(
                 f"{path} does not say where its records are, so {table} cannot be checked. Give their "
@@ -61,7 +70,8 @@ def check(path: Path, folder: Path | None = None) -> str:
             )
     if not table.exists():
         raise StateError(f"There is no {table}, the table that {path} is about. Restore it from a copy.")
-    found = differences(table.read_text(), reports.load(folder).csv)
+    report = reports.load(folder)
+    found = [*_other_runs(head, _origin(report)), *differences(table.read_text(), report.csv)]
     if found:
         more = f" And {len(found) - SHOWN} more." if len(found) > SHOWN else ""
         raise StateError(f"{table} does not agree with its records in {folder}. {' '.join(found[:SHOWN])}{more}")
@@ -78,6 +88,17 @@ def differences(kept: str, made: str) -> list[str]:
         for row, other in zip(old, new, strict=True)
         for column, value in row.items()
         if column not in MEASURED and value != other.get(column)
+    ]
+
+
+def _other_runs(kept: KeptHead, made: Mapping[str, Any]) -> list[str]:
+    """Where the records are those of another run than the one that was kept, one sentence each."""
+    old, new = ({"It": about, **about.get("points", {})} for about in (kept, made))
+    return [
+        f"{name} was made by run {run['identity']}, and the records are of run {new[name]['identity']}: data, weights "
+        "or settings differ."
+        for name, run in old.items()
+        if "identity" in run and "identity" in new.get(name, {}) and run["identity"] != new[name]["identity"]
     ]
 
 
