@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,7 @@ DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r'^```python(?: title="([^"\n]+)")?\n(.*?)^```', re.DOTALL | re.MULTILINE)
 YAML = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\((?![a-z]+:|#)([^)#\s]+)")
+CODE = re.compile(r"\[`([\w.]+)`\]\(\.\./src/([\w/]+)\.py\)")
 PAGES = [page for page in sorted(DOCS.glob("*.md")) if BLOCK.search(page.read_text())]
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 OPTIONAL = ("timm", "transformers")
@@ -76,6 +79,15 @@ def test_links_lead_somewhere_in_the_repository_too():
     places = [(page.name, link) for page in DOCS.glob("*.md") for link in LINK.findall(page.read_text())]
     assert len(places) > 50
     assert [place for place in places if not (DOCS / place[1]).exists()] == []
+
+
+def test_links_to_code_lead_to_what_they_name():
+    links = [link for page in DOCS.glob("*.md") for link in CODE.findall(page.read_text())]
+    assert len(links) > 10
+    for name, place in links:
+        module = importlib.import_module(place.replace("/", "."))
+        if name != module.__name__:
+            assert attrgetter(name)(module).__module__ == module.__name__, f"{name} is not defined in {place}.py"
 
 
 def test_every_command_is_on_the_page_of_commands():
