@@ -64,6 +64,15 @@ def test_classes_can_be_given():
         Source(nn.Flatten())
 
 
+def test_one_logit_is_refused_and_two_made_of_it_say_the_same():
+    one, two = (nn.Sequential(nn.Flatten(), nn.Linear(768, outputs)) for outputs in (1, 2))
+    for given in ({}, {"classes": 1}):
+        with pytest.raises(ModelError, match=r"one logit per sample.*weight torch\.cat\(\[-w, w\]\) / 2.*classes=10"):
+            Source(one, **given)
+    two.load_state_dict({name: torch.cat([-value, value]) / 2 for name, value in one.state_dict().items()})
+    torch.testing.assert_close(Source(two)(X).softmax(1)[:, 1], one(X).sigmoid()[:, 0])
+
+
 class OneByOne(nn.Module):
     """Feature maps shrink to 1x1 before the last norm layer."""
 

@@ -404,6 +404,12 @@ class Adapter(Processing):
                 "The number of classes could not be read off the model: it has no linear layer and no 1x1 "
                 "convolution. Give it: classes=10."
             )
+        if self.classes == 1:
+            raise ModelError(
+                "The model gives one logit per sample, so every sample would be of the same class. Give both classes' "
+                "logits: a last layer with two outputs, weight torch.cat([-w, w]) / 2 and bias torch.cat([-b, b]) / 2. "
+                "If the model gives more logits than its last linear layer has, say how many: classes=10."
+            )
         if self.needs_norm and not networks.norm_layers(self.source_model):
             raise ModelError(
                 f"{type(self).__name__} adapts norm layers and this model has none (BatchNorm, LayerNorm, "
