@@ -206,6 +206,29 @@ def test_batches_that_are_too_small_for_batch_statistics_are_told_once(caplog):
     assert "too small" not in caplog.text
 
 
+@pytest.mark.parametrize("method", sorted(ctta.METHODS))
+def test_a_model_that_ends_in_a_softmax_is_told_once(caplog, method):
+    """Some methods answer with something else than what the model gives."""
+    network = make_network("image_bn")
+    for model, told in ((network, 0), (nn.Sequential(network, nn.Softmax(1)), 1)):
+        caplog.clear()
+        adapter = ctta.create(method, model)
+        adapter.prepare([(X, torch.arange(4))])
+        for _ in range(2):
+            adapter(X)
+        adapter.reset()
+        adapter(X)
+        assert caplog.text.count("gives probabilities instead of logits") == told
+
+
+def test_only_the_first_batch_says_whether_a_model_ends_in_a_softmax(caplog):
+    """A sample's logits may sum up to 1 by chance, in a long stream some will."""
+    adapter = Source(Answers(lambda y: y.softmax(1) + (0 if adapter.batches else 1)))
+    for _ in range(2):
+        adapter(X)
+    assert "gives probabilities" not in caplog.text
+
+
 def test_one_class_for_a_whole_batch_is_told_once(caplog):
     network = make_network("image_bn")
     with torch.no_grad():

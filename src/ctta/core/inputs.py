@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ctta.base.errors import InputError, ModelError
 from ctta.core.views import Views
 
-SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot a little)
+SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot), and a sum beside 1
 
 
 def own_copy(model: nn.Module) -> nn.Module:
@@ -105,6 +105,11 @@ def check_logits(logits: Tensor) -> Tensor:
             "at 65504. To rule out a class, give its logit a large negative value such as -1e4, not -inf."
         )
     return logits
+
+
+def are_probabilities(logits: Tensor) -> Tensor:
+    """Whether what a model answers looks like the output of a softmax, 0-d."""
+    return (logits.min() >= 0) & ((logits.sum(1, dtype=torch.float32) - 1).abs().max() < SLACK)
 
 
 def is_blank(x: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ from ctta.base.randomness import Randomness
 from ctta.core import optim
 from ctta.core import statistics as norms
 from ctta.core.drift import Inspection
-from ctta.core.inputs import check_form, check_logits, check_values, value_range
+from ctta.core.inputs import are_probabilities, check_form, check_logits, check_values, value_range
 from ctta.core.shares import NOTHING, believe, probes
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import all_finite
@@ -150,13 +150,21 @@ class Processing(MethodTools):
         step = self.adapt(x)
         norms.commit_statistics(self)
         learned = torch.stack([self._batch.finite, *all_finite(self._before.changed())]).all()
-        label = step.logits.argmax(1)
-        answers, state, one = torch.stack([step.logits.isfinite().all(), learned, (label == label[0]).all()]).tolist()
-        self._advise(len(x), one)
+        label, first = step.logits.argmax(1), step.logits if self._batch.first is None else self._batch.first
+        found = [step.logits.isfinite().all(), learned, (label == label[0]).all(), are_probabilities(first)]
+        answers, state, one, probabilities = torch.stack(found).tolist()
+        self._advise(len(x), one, probabilities)
         return step, answers, state
 
-    def _advise(self, n: int, one_class: bool) -> None:
-        """Warn, once each, of batches for which batch statistics are wrong."""
+    def _advise(self, n: int, one_class: bool, probabilities: bool) -> None:
+        """Warn, once each, of a model without logits, and of batches for which batch statistics are wrong."""
+        if probabilities and self.batches == 0 and "probabilities" not in self._warned:
+            self._warned.add("probabilities")
+            log.warning(
+                "%s: the model gives probabilities instead of logits: none is below 0, and those of a sample sum up to "
+                "1. Taken for logits they look unsure, and learning from them does harm. Leave out its last softmax.",
+                self.name,
+            )
         if not norms.uses_batch(self.network):
             return
         if n < FEW and "few" not in self._warned:

@@ -33,6 +33,7 @@ class CurrentBatch:
     forwards: int = 0  # samples that went through a network
     backwards: int = 0
     idle: Tensor | None = None  # whether the step was left out because there was nothing to learn
+    first: Tensor | None = None  # what a network answered in the first pass
     reference: Tensor | None = None  # the source's weights predict it under the stream's statistics, if they did so
     restored: bool = False  # whether the weights had to go back to the source's
     skipped: bool = False  # whether nothing was kept of what was learned, because it was not finite
@@ -71,6 +72,8 @@ class MethodTools(AdapterState):
         """The one door for every network pass. `grad` says whether a graph is wanted."""
         logits = self._forward.run(network, x, grad=grad)
         self._batch.forwards += len(x)
+        if self._batch.first is None:
+            self._batch.first = logits.detach()
         return logits
 
     def run_part(self, call: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
