@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ctta import InputError
+from ctta import ConfigError, InputError
 from ctta.data.unlabelled import natural, open_samples, open_unlabelled, read_image
 
 
@@ -73,6 +73,28 @@ def test_images_of_every_kind(tmp_path):
     palette = Image.fromarray(np.full((2, 2), 7, np.uint8)).convert("P")
     palette.save(tmp_path / "p.png", transparency=bytes([0, 255]))
     assert read_image(tmp_path / "p.png").shape == (2, 2, 3)
+
+
+def test_batches_that_fill_the_memory_are_refused_before_one_is_read(tmp_path):
+    for number in range(20):
+        Image.new("1", (4032, 3024)).save(tmp_path / f"{number}.png")
+    wanted = (
+        r"batch of 20 samples of shape \(3, 3024, 4032\) takes 2\.9 GB, .* 1\.1 GB\. .*--size 224, or .* --batch 7\.$"
+    )
+    with pytest.raises(ConfigError, match=wanted):
+        open_unlabelled(tmp_path, 64)
+    with pytest.raises(ConfigError, match=r"takes 1\.2 GB"):
+        open_unlabelled(tmp_path, 8)
+    assert len(open_unlabelled(tmp_path, 7)) == 3
+    assert len(open_unlabelled(tmp_path, 64, size=224)) == 1
+
+
+def test_a_size_is_no_remedy_for_what_is_not_resized(tmp_path, monkeypatch):
+    monkeypatch.setattr("ctta.data.unlabelled.BATCH", 1000)
+    for name, array in (("images", np.zeros((9, 8, 8, 3), np.uint8)), ("clouds", np.zeros((9, 64, 3), np.float32))):
+        np.save(tmp_path / f"{name}.npy", array)
+        with pytest.raises(ConfigError, match=rf"^{name}: .* GB\. Give a smaller batch, --batch 1\.$"):
+            open_unlabelled(tmp_path / f"{name}.npy", 4)
 
 
 def test_natural_order():

@@ -37,4 +37,5 @@ PIXELS = 178_956_970  # of a picture; Pillow's own limit
 UNPACKED = 2**28  # bytes that every file may unpack to, however short it is
 RATIO = 200  # more than that, only so many times its own length
 WHOLE = 2**30  # bytes of a file that is read as a whole: texts and pickles
+BATCH = 2**30  # bytes of a batch of samples without labels
 PICKLED = 2**26  # bytes of the names and shapes in a file of weights

@@ -6,6 +6,7 @@ and `unread` says why.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +17,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ctta.base.errors import InputError
+from ctta.base.errors import ConfigError, InputError
+from ctta.base.limits import BATCH
 from ctta.data.pictures import PICTURES, Fit, files_below, picture_size, read_picture
 from ctta.data.stored import map_array, read_npz
 from ctta.data.stream import AHEAD, Batch, Domain, Labels, Rows, Samples, Stream
@@ -79,10 +81,23 @@ class UnlabelledStream(Stream):
 def open_unlabelled(path: Path, batch: int, size: int | None = None) -> UnlabelledStream:
     """Open a folder or an array. Images are brought to `size`: shorter side resized, middle square cut out."""
     samples = open_samples(path, size)
+    _check_bytes(samples, batch, resizes=path.is_dir() and len(samples.shape) == 3)
     domain = Domain("all", 0, np.full(len(samples), -1), samples.read)  # nobody knows where another domain begins
     return UnlabelledStream(
         (domain,), batch, notes=(samples.note,) if samples.note else (), ahead=AHEAD, samples=samples
     )
+
+
+def _check_bytes(samples: UnlabelledSamples, batch: int, *, resizes: bool) -> None:
+    """Refuse batches that may not fit into memory, before the first is read: the system would kill the process."""
+    most = min(batch, len(samples))
+    size = most * math.prod(samples.shape) * np.dtype(np.float32).itemsize
+    if size > BATCH:
+        remedy = "Give the size that the model takes, --size 224, or" if resizes else "Give"
+        raise ConfigError(
+            f"{samples.title}: a batch of {most} samples of shape {samples.shape} takes {size / 1e9:.1f} GB, and the "
+            f"limit is {BATCH / 1e9:.1f} GB. {remedy} a smaller batch, --batch {max(1, most * BATCH // size)}."
+        )
 
 
 def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
