@@ -132,6 +132,8 @@ def logs():
     [
         (["nothing"], "There is no model 'nothing'"),
         (["tiny:network"], "The size of the images is not known"),
+        (["tiny:network", "--size", "8", "--mean", "0.5"], "mean and std belong together"),
+        (["--mean", "half", "--std", "1"], "'mean' of ServeSettings must be a list, each entry a number"),
         (["--host", "0.0.0.0"], "Set CTTA_INFER_TOKEN"),
         (["--set", "bach=3"], "Did you mean 'batch'?"),
         (["--key", "key.pem"], "TLS needs a certificate and its key"),
@@ -147,6 +149,20 @@ def test_what_has_to_be_fixed_is_said_in_a_sentence(words, said, monkeypatch, lo
     result = CliRunner().invoke(app, ["serve", "--port", "0", *words])
     assert result.exit_code == 2, result.output
     assert said in " ".join(result.output.split())
+
+
+def test_the_normalisation_of_a_model_is_given_as_to_adapt(monkeypatch, logs):
+    from typer.testing import CliRunner
+
+    from ctta.cli.app import app
+
+    served = []
+    monkeypatch.setattr("ctta.serving.server.run", lambda settings, *_: served.append(settings))
+    words = ["serve", "tiny:network", "--size", "8", "--mean", "0.5,0.4,.25", "--std", "1,2,3"]
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == 0, result.output
+    (settings,) = served
+    assert (settings.mean, settings.std) == ((0.5, 0.4, 0.25), (1, 2, 3))
 
 
 def test_all_settings_are_listed():

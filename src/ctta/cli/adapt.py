@@ -8,7 +8,7 @@ from typing import Annotated
 
 from typer import Argument, Exit, Option
 
-from ctta.cli.options import CHANGE, MODEL, Device, Quiet
+from ctta.cli.options import CHANGE, MODEL, Device, Mean, Quiet, Std, numbers
 from ctta.cli.terminal import interruptible, progress_bar, say, typed
 
 EXAMPLES = "Example:  ctta adapt my_model.py:make photos/ -o predictions.csv --report runs/photos"
@@ -24,8 +24,8 @@ def command(
     preset: Annotated[str | None, Option(help="Preset of the method. Default: by the shape of the input.")] = None,
     change: Annotated[list[str] | None, Option("--set", metavar="FIELD=VALUE", help=CHANGE)] = None,
     weights: Annotated[str | None, Option(help="File with the weights of the model.")] = None,
-    mean: Annotated[str | None, Option(help="Mean, if the model does not normalise: 0.485,0.456,0.406")] = None,
-    std: Annotated[str | None, Option(help="Standard deviation, likewise: 0.229,0.224,0.225")] = None,
+    mean: Mean = None,
+    std: Std = None,
     size: Annotated[int | None, Option(help="Resize the shorter side to SIZE pixels, crop the centre.")] = None,
     batch: Annotated[int, Option(help="Samples per batch.")] = 64,
     seed: Annotated[int, Option(help="Seed of the method.")] = 0,
@@ -46,7 +46,6 @@ def command(
 
     Files that cannot be read are skipped, and the CSV file says why.
     """
-    from ctta.base import plain_yaml
     from ctta.core.device import AUTO
     from ctta.experiments.sections import override
     from ctta.report.reports import RunReport
@@ -61,8 +60,8 @@ def command(
         preset=preset,
         changes=override({}, change or []),
         weights=weights,
-        mean=plain_yaml.parse(f"[{mean}]", "--mean") if mean is not None else None,
-        std=plain_yaml.parse(f"[{std}]", "--std") if std is not None else None,
+        mean=numbers(mean, "--mean"),
+        std=numbers(std, "--std"),
         size=size,
         batch=batch,
         seed=seed,

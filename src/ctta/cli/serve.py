@@ -7,10 +7,10 @@ from typing import Annotated
 
 from typer import Argument, Option
 
-from ctta.cli.options import MODEL, Device
+from ctta.cli.options import MODEL, Device, Mean, Std, numbers
 from ctta.cli.terminal import say
 
-EXAMPLES = "Example:  ctta serve my_model.py:make --method tent --state states/ --port 8000"
+EXAMPLES = "Example:  ctta serve my_model.py:make --size 224 --method tent --state states/ --port 8000"
 
 
 def command(
@@ -24,6 +24,8 @@ def command(
         list[str] | None, Option("--set", metavar="SETTING=VALUE", help="Change a setting of the service.")
     ] = None,
     weights: Annotated[str | None, Option(help="File with the weights of the model.")] = None,
+    mean: Mean = None,
+    std: Std = None,
     size: Annotated[int | None, Option(help="Pixels per side of the images, if the model does not say it.")] = None,
     classes: Annotated[str | None, Option(help="Text file with the names of the classes, one per line.")] = None,
     state: Annotated[str | None, Option(help="Folder for what streams have learned.")] = None,
@@ -66,6 +68,8 @@ def command(
         "method": method,
         "preset": preset,
         "weights": weights,
+        "mean": numbers(mean, "--mean"),
+        "std": numbers(std, "--std"),
         "size": size,
         "classes": classes,
         "state": state,
