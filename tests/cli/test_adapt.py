@@ -42,6 +42,19 @@ def test_predictions_without_labels(tmp_path):
     assert all(part in err for part in ("Did you mean 'dss'?", "'mean'", "batch must be"))
 
 
+def test_a_model_of_grey_pictures(tmp_path):
+    layers = "nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 2)"
+    (tmp_path / "grey.py").write_text(f"from torch import nn\ndef make():\n    return nn.Sequential({layers})\n")
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).integers(0, 256, (4, 8, 8, 3), np.uint8))
+    words = ("adapt", f"{tmp_path}/grey.py:make", tmp_path / "x.npy", "-o", tmp_path / "out.csv", "--force")
+    code, _, err = ctta(*words)
+    assert code == 2
+    assert "`ctta adapt --channels 1`" in " ".join(err.split())
+    code, _, err = ctta(*words, "--channels", "1")
+    assert code == 0, err
+    assert "4 samples (1, 8, 8)" in err
+
+
 def test_harm_is_said_and_with_strict_an_exit_code(tmp_path):
     """At a rate that is far too high the guard takes back what was learned."""
     np.savez(tmp_path / "x.npz", images=fashion_mnist()[0][:320])

@@ -171,6 +171,19 @@ def test_a_failure_in_a_view_is_explained(passes):
         predictions(adapter(Failing(), parallel_passes=passes))
 
 
+def test_colour_for_a_model_of_grey_images_is_explained():
+    grey = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 5))
+    x = torch.rand(4, 3, 8, 8)
+    with pytest.raises(
+        ctta.ModelError, match=r"takes one channel and got 3\..*x\.mean\(1, keepdim=True\), `ctta adapt -"
+    ):
+        ctta.TENT(grey)(x)
+    assert ctta.TENT(grey)(x.mean(1, keepdim=True)).shape == (4, 5)
+    coloured = ctta.Normalized(grey, mean=(0.5, 0.4, 0.3), std=(1, 1, 1))  # of one channel it makes three
+    with pytest.raises(ctta.ModelError, match=r"^(?!.*mean\(1).*expected input\[4, 3, 8, 8\]"):
+        ctta.TENT(coloured)(x.mean(1, keepdim=True))
+
+
 def test_no_room_is_the_callers_business():
     class Full(Small):
         def between(self, x: Tensor) -> Tensor:

@@ -97,6 +97,27 @@ def test_a_size_is_no_remedy_for_what_is_not_resized(tmp_path, monkeypatch):
             open_unlabelled(tmp_path / f"{name}.npy", 4)
 
 
+@pytest.mark.parametrize("form", ["folder", "colour", "grey"])
+def test_images_of_one_channel(tmp_path, form):
+    red, grey = np.zeros((2, 4, 5, 3), np.uint8)
+    red[..., 0], grey[:] = 255, 100
+    path = tmp_path if form == "folder" else tmp_path / "x.npy"
+    if form == "folder":
+        for number, image in enumerate((red, grey)):
+            Image.fromarray(image).save(path / f"{number}.png")
+    else:
+        np.save(
+            path,
+            np.stack([red, grey]) if form == "colour" else np.array([76, 100], np.uint8).repeat(20).reshape(2, 4, 5, 1),
+        )
+    (batch,) = open_unlabelled(path, 2, channels=1)
+    assert batch.x.shape == (2, 1, 4, 5)
+    assert (batch.x * 255).round().amax((1, 2, 3)).tolist() == [76, 100], "0.299 of red; grey stays as it is"
+    if form == "grey":
+        with pytest.raises(InputError, match=r"or \(N, H, W, 1\) with --channels 1\."):
+            open_unlabelled(path, 2)
+
+
 def test_natural_order():
     assert sorted(["10.png", "9.png", "b/1.png", "a/02.png", "a/1.png"], key=natural) == [
         *("9.png", "10.png"),

@@ -231,6 +231,23 @@ def test_images_in_one_array(tmp_path, model):
         plan_adaptation(model, tmp_path / "images.npy", size=32)
 
 
+def test_grey_pictures_for_a_model_of_one_channel(tmp_path, photos):
+    (tmp_path / "grey.py").write_text(
+        "from torch import nn\n"
+        "def make():\n"
+        "    return nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 2))\n"
+    )
+    model = f"{tmp_path}/grey.py:make"
+    plan = plan_adaptation(model, photos, channels=1, method="tent", clean=photos)
+    assert plan.samples.shape == (1, 8, 8)
+    assert drain(plan, tmp_path / "p.csv", tmp_path / "run").predicted == 10
+    with pytest.raises(ConfigError, match="--channels must be 3, or 1"):
+        plan_adaptation(model, photos, channels=2)
+    np.save(tmp_path / "clouds.npy", np.zeros((2, 4, 3)))
+    with pytest.raises(ConfigError, match=r"no colours\. Remove --channels"):
+        plan_adaptation(model, tmp_path / "clouds.npy", channels=1)
+
+
 def test_sizes_that_differ_are_an_error_that_says_what_to_give(tmp_path, model, photos):
     Image.fromarray(np.zeros((9, 8, 3), np.uint8)).save(photos / "z.png")
     with pytest.raises(InputError, match=r"differ in size: early/p1\.png has \(8, 8\), z\.png has \(9, 8\).*--size"):

@@ -37,6 +37,10 @@ def test_images_stay_as_they_are():
     assert np.array_equal(as_pictures(x), pixels)
 
 
+def test_grey_images_are_shown_in_grey():
+    assert np.array_equal(as_pictures(torch.tensor([[[[0.0, 0.4]]]])), [[[[0, 0, 0], [102, 102, 102]]]])
+
+
 def test_clouds_become_small_pictures():
     pictures = as_pictures(torch.rand(3, 50, 3) * 2 - 1)
     assert (pictures.shape, pictures.dtype) == ((3, SIZE, SIZE, 3), np.uint8)

@@ -15,6 +15,7 @@ from ctta.core.networks import has_hooks, shared_weight_copy
 from ctta.core.parallel import run_parallel
 from ctta.core.statistics import can_group, grouped_statistics, uses_batch
 
+ONE_CHANNEL = "to have 1 channels, but got 3"  # torch's words of a convolution
 MakeViews = Callable[[Tensor, int, int], Iterator[Tensor]]  # of a batch, so many, so many per chunk
 
 
@@ -109,6 +110,11 @@ class Forward:
             "there, or set channels_last to false (execution: {channels_last: false} in an experiment)."
         )
         said = str(error) if isinstance(error, RuntimeError | ValueError | TypeError) else failure(error)
+        if ONE_CHANNEL in said and x.shape[1] == 3:
+            said = (
+                "a convolution takes one channel and got 3. If the model takes grey images, give them one channel: "
+                "x.mean(1, keepdim=True), `ctta adapt --channels 1` or `ctta serve --set channels=1`."
+            )
         words = f"The model failed on a batch of shape {tuple(x.shape)}, {x.dtype}: {said}"
         return ModelError(words + (layout if last else ""))
 

@@ -161,6 +161,11 @@ def centre_crop(image: Picture, size: int) -> Picture:
     return image[top : top + size, left : left + size]
 
 
+def to_grey(image: Picture) -> Picture:
+    """Return the luminance, (H, W, 1), as Pillow and torchvision compute it."""
+    return np.asarray(Image.fromarray(image).convert("L"))[..., None]
+
+
 def to_jpeg(image: Picture, quality: int = QUALITY, *, optimize: bool = True) -> bytes:
     """Return the content of a JPEG file, by default as the public ImageNet-C has them."""
     content = io.BytesIO()

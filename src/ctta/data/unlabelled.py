@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ctta.base.errors import ConfigError, InputError
 from ctta.base.limits import BATCH
-from ctta.data.pictures import PICTURES, Fit, files_below, picture_size, read_picture
+from ctta.data.pictures import PICTURES, Fit, files_below, picture_size, read_picture, to_grey
 from ctta.data.stored import map_array, read_npz
 from ctta.data.stream import AHEAD, Batch, Domain, Labels, Rows, Samples, Stream
 
@@ -27,7 +27,7 @@ CLOUD = ".npy"
 ARRAYS = (".npz", ".npy")
 SMALLEST = 2  # points of a point cloud
 
-Sample = NDArray[Any]  # uint8 (H, W, 3) or float32 (P, 3)
+Sample = NDArray[Any]  # uint8 (H, W, 3), grey (H, W, 1), or float32 (P, 3)
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class UnlabelledSamples:
 
     title: str
     names: tuple[str, ...]
-    shape: tuple[int, ...]  # of one sample as the model gets it: (3, H, W) or (P, 3)
+    shape: tuple[int, ...]  # of one sample as the model gets it: (3, H, W), (1, H, W) or (P, 3)
     read_one: Callable[[int], Sample]
     note: str = ""  # a sentence on what was left out of a folder
     unread: dict[int, str] = field(default_factory=dict)  # why a sample could not be read, by its row
@@ -46,13 +46,13 @@ class UnlabelledSamples:
 
     def read(self, rows: Rows) -> Samples:
         """Return those of the samples that can be read."""
-        form = (*self.shape[1:], 3) if len(self.shape) == 3 else self.shape
+        form = (*self.shape[1:], self.shape[0]) if len(self.shape) == 3 else self.shape
         found: list[Sample] = []
         for row in rows.tolist():
             try:
                 sample = self.read_one(row)
                 if sample.shape != form:
-                    shape = (3, *sample.shape[:2]) if sample.ndim == 3 else sample.shape
+                    shape = (sample.shape[2], *sample.shape[:2]) if sample.ndim == 3 else sample.shape
                     raise InputError(f"Its shape is {shape}, that of the others {self.shape}.")
                 found.append(sample)
             except Exception as error:  # as many kinds as there are formats
@@ -78,9 +78,12 @@ class UnlabelledStream(Stream):
         return found, np.full(len(found), -1)
 
 
-def open_unlabelled(path: Path, batch: int, size: int | None = None) -> UnlabelledStream:
-    """Open a folder or an array. Images are brought to `size`: shorter side resized, middle square cut out."""
-    samples = open_samples(path, size)
+def open_unlabelled(path: Path, batch: int, size: int | None = None, channels: int = 3) -> UnlabelledStream:
+    """Open a folder or an array.
+
+    Images are brought to `size`: shorter side resized, middle square cut out. With one of the `channels` they are grey.
+    """
+    samples = open_samples(path, size, channels)
     _check_bytes(samples, batch, resizes=path.is_dir() and len(samples.shape) == 3)
     domain = Domain("all", 0, np.full(len(samples), -1), samples.read)  # nobody knows where another domain begins
     return UnlabelledStream(
@@ -100,10 +103,10 @@ def _check_bytes(samples: UnlabelledSamples, batch: int, *, resizes: bool) -> No
         )
 
 
-def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
+def open_samples(path: Path, size: int | None = None, channels: int = 3) -> UnlabelledSamples:
     """See what there is and what shape it has; samples themselves are read later."""
     if path.is_file() and path.suffix in ARRAYS:
-        return _from_array(path, size)
+        return _from_array(path, size, channels)
     if not path.is_dir():
         raise InputError(f"{path} is no folder of samples and no array ({' '.join(ARRAYS)}). Give one of these.")
     names, note = files_below(path, (*PICTURES, CLOUD))
@@ -126,7 +129,7 @@ def open_samples(path: Path, size: int | None = None) -> UnlabelledSamples:
     size_of = partial(picture_size, upright=True)
     shape = square or _common_shape(path, pictures, size_of, "Give the size that the model takes: --size 224.")
     return UnlabelledSamples(
-        title, tuple(pictures), (3, *shape), lambda row: read_image(path / pictures[row], size), note
+        title, tuple(pictures), (channels, *shape), lambda row: read_image(path / pictures[row], size, channels), note
     )
 
 
@@ -140,9 +143,9 @@ def natural(name: str) -> list[tuple[int, int, str]]:
     return [(0, int(part), part) if part.isdecimal() else (1, 0, part) for part in parts]
 
 
-def read_image(path: Path, size: int | None = None) -> Sample:
-    """Read uint8 (H, W, 3), upright; with a size, the shorter side is resized to it and the middle square cut out."""
-    return Fit(size, size)(read_picture(path, upright=True))
+def read_image(path: Path, size: int | None = None, channels: int = 3) -> Sample:
+    """Read uint8 (H, W, C), upright; with a size, the shorter side is resized to it and the middle square cut out."""
+    return _with_channels(Fit(size, size)(read_picture(path, upright=True)), channels)
 
 
 def _cloud(points: NDArray[Any]) -> Sample:
@@ -156,25 +159,31 @@ def _cloud(points: NDArray[Any]) -> Sample:
     return made
 
 
-def _from_array(path: Path, size: int | None) -> UnlabelledSamples:
+def _from_array(path: Path, size: int | None, channels: int) -> UnlabelledSamples:
     found = {"array": map_array(path)} if path.suffix == CLOUD else read_npz(path, optional=None)
     for array in found.values():
         names = tuple(f"{path.name}[{row}]" for row in range(len(array))) if array.size and array.ndim > 2 else ()
         if names and array.ndim == 3 and array.shape[2] == 3 and array.dtype.kind == "f":
-            return UnlabelledSamples(path.stem, names, array.shape[1:], partial(_row_of, array))
-        if names and array.ndim == 4 and array.shape[3] == 3 and array.dtype == np.uint8:
+            return UnlabelledSamples(path.stem, names, array.shape[1:], partial(_row_of, array, channels))
+        if names and array.ndim == 4 and array.shape[3] in (3, channels) and array.dtype == np.uint8:
             if size and array.shape[1:3] != (size, size):
                 raise InputError(f"{path} holds images of {array.shape[1:3]} pixels; the model takes {size}.")
-            return UnlabelledSamples(path.stem, names, (3, *array.shape[1:3]), partial(_row_of, array))
+            shape = (channels, *array.shape[1:3])
+            return UnlabelledSamples(path.stem, names, shape, partial(_row_of, array, channels))
     shapes = ", ".join(f"{name} {array.dtype} {array.shape}" for name, array in found.items())
     raise InputError(
-        f"{path} must hold point clouds, floating point (N, P, 3), or images, uint8 (N, H, W, 3). Found: {shapes}."
+        f"{path} must hold point clouds, floating point (N, P, 3), or images, uint8 (N, H, W, 3), or (N, H, W, 1) with "
+        f"--channels 1. Found: {shapes}."
     )
 
 
-def _row_of(array: NDArray[Any], row: int) -> Sample:
+def _row_of(array: NDArray[Any], channels: int, row: int) -> Sample:
     sample = np.asarray(array[row])
-    return sample if sample.dtype == np.uint8 else _cloud(sample)
+    return _with_channels(sample, channels) if sample.dtype == np.uint8 else _cloud(sample)
+
+
+def _with_channels(image: Sample, channels: int) -> Sample:
+    return image if image.shape[2] == channels else to_grey(image)
 
 
 def _common_shape(

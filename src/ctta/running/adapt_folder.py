@@ -339,6 +339,7 @@ def plan_adaptation(
     mean: Sequence[float] | None = None,
     std: Sequence[float] | None = None,
     size: int | None = None,
+    channels: int = 3,
     batch: int = 64,
     seed: int = 0,
     classes: Path | str | None = None,
@@ -351,9 +352,12 @@ def plan_adaptation(
     """Check everything before the first batch; all mistakes of the settings are reported together.
 
     `model` is 'embedded', a name from ctta.models.MODELS, 'timm:...' and its like, or a factory. `changes` are fields
-    of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal. `clean` are
-    samples of the source domain for the guard; `state` is a file that the adapter goes on from and is saved to.
+    of the method's settings. Without `size`, images get the model's own, or keep theirs if all are equal; with one of
+    the `channels` they are grey. `clean` are samples of the source domain for the guard; `state` is a file that the
+    adapter goes on from and is saved to.
     """
+    if channels not in (1, 3):
+        raise ConfigError(f"--channels must be 3, or 1 for grey pictures. Got {channels}.")
     if clean is not None and not guard:
         raise ConfigError("--clean is for the guard, and --no-guard switches it off. Remove one of them.")
     asked = ask(
@@ -371,22 +375,30 @@ def plan_adaptation(
         guard=guard,
         device=device,
     )
-    stream = open_unlabelled(Path(path), batch, asked.size)
-    if size is not None and len(stream.samples.shape) == 2:
-        raise ConfigError(f"{path} holds point clouds, which have no size in pixels. Remove --size.")
+    stream = open_unlabelled(Path(path), batch, asked.size, channels)
+    if len(stream.samples.shape) == 2 and (size is not None or channels != 3):
+        option = "--channels" if size is None else "--size"
+        raise ConfigError(f"{path} holds point clouds, which have no size in pixels and no colours. Remove {option}.")
     cell, adapter = asked.adapter((batch, *stream.samples.shape), detect=detect)
     asked.warn_of_normalization()
     names = asked.class_names(adapter.classes)
     if clean is not None and isinstance(adapter, Guard):
-        _show_clean(adapter, Path(clean), stream, asked.size)
-    data = {"path": str(path), "size": asked.size, "batch": batch, "detect": detect, "clean": clean and str(clean)}
+        _show_clean(adapter, Path(clean), stream, asked.size, channels)
+    data = {
+        "path": str(path),
+        "size": asked.size,
+        "channels": channels,
+        "batch": batch,
+        "detect": detect,
+        "clean": clean and str(clean),
+    }
     kept = None if state is None else home(state)
     return AdaptationPlan(adapter, stream, cell, names, {**asked.about, "data": data}, asked.execution, kept)
 
 
-def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | None) -> None:
+def _show_clean(guard: Guard, path: Path, stream: UnlabelledStream, size: int | None, channels: int) -> None:
     """Show the guard samples of the source domain, which are read as those of the stream are."""
-    given = open_unlabelled(path, stream.batch, size)
+    given = open_unlabelled(path, stream.batch, size, channels)
     if given.samples.shape != stream.samples.shape:
         raise InputError(
             f"The clean samples in {path} have shape {given.samples.shape}, the others {stream.samples.shape}. "

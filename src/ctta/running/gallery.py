@@ -99,10 +99,10 @@ def _rows(evaluated: Evaluated, indices: list[int], source: Tensor) -> dict[str,
 
 
 def as_pictures(x: Tensor) -> NDArray[np.uint8]:
-    """Turn images (M, 3, H, W) in [0, 1] or point clouds (M, P, 3) into uint8 (M, H, W, 3)."""
+    """Turn images (M, 3, H, W) or (M, 1, H, W) in [0, 1] or point clouds (M, P, 3) into uint8 (M, H, W, 3)."""
     if x.dim() == 3:
         return np.stack([draw_cloud(cloud) for cloud in x.double().numpy()])
-    pictures: NDArray[np.uint8] = (x * 255).round().to(torch.uint8).permute(0, 2, 3, 1).numpy()
+    pictures: NDArray[np.uint8] = (x * 255).round().to(torch.uint8).expand(-1, 3, -1, -1).permute(0, 2, 3, 1).numpy()
     return pictures
 
 

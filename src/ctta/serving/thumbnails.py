@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from ctta.base.errors import InputError
-from ctta.data.pictures import Fit, Picture, read_picture
+from ctta.data.pictures import Fit, Picture, read_picture, to_grey
 from ctta.serving.messages import Floats
 from ctta.serving.refusals import BAD, KIND, Refused
 
@@ -33,7 +33,7 @@ def thumbnail(picture: Picture) -> str:
 
 
 def read_pictures(contents: list[bytes], shape: tuple[int, ...], most_pixels: int) -> Floats:
-    """Pictures as (N, 3, S, S) in [0, 1]: the shorter side is resized, the middle cut out."""
+    """Pictures as (N, 3, S, S) or (N, 1, S, S) in [0, 1]: the shorter side is resized, the middle cut out."""
     if len(shape) != 3 or shape[0] not in (1, 3):
         raise Refused(KIND, "This model takes no pictures. Send tensors as JSON or binary data.")
     images = np.stack([_read(content, shape, most_pixels) for content in contents])
@@ -51,4 +51,4 @@ def _read(content: bytes, shape: tuple[int, ...], most_pixels: int) -> Picture:
         raise
     except (InputError, OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
         raise Refused(BAD, "The picture cannot be read. Send a whole JPEG, PNG, WebP or BMP file.") from error
-    return picture if shape[0] == 3 else picture.mean(2, keepdims=True).round().astype(np.uint8)
+    return picture if shape[0] == 3 else to_grey(picture)
