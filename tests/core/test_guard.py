@@ -163,6 +163,7 @@ def test_blank_samples_are_answered_by_the_unadapted_model_and_nothing_is_learne
     batches = guard.adapter.batches
     idle = guard.step(mixed[[1, 4]])
     assert idle.info["idle"] == 1
+    assert (step.info["blank"], idle.info["blank"]) == (2, 2)
     assert torch.allclose(idle.logits, guard.source(mixed[[1, 4]]))
     assert guard.adapter.batches == batches, "a batch of blank samples is not part of the stream"
 

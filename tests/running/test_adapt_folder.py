@@ -14,7 +14,9 @@ from safetensors.torch import save_file
 from torch import nn
 
 from ctta import ConfigError, InputError, StateError
-from ctta.core.guard import Guard
+from ctta.core import statistics as norms
+from ctta.core.adapter import Adapter
+from ctta.core.guard import Guard, GuardState
 from ctta.core.health import Standing
 from ctta.core.saving import SavedAdapter
 from ctta.methods import METHODS
@@ -100,27 +102,92 @@ def test_the_terminal_and_the_page_have_one_verdict(tmp_path, model, photos, mon
     monkeypatch.setattr(Guard, "verdict", verdict)
     summary = drain(plan_adaptation(model, photos, method="bn_adapt", batch=5), tmp_path / "p.csv", tmp_path / "run")
     assert summary.verdict()[-1].startswith(f"Guard: {words} of harm")
+    assert ("the latest predictions come from the unadapted weights." in summary.verdict()[-1]) is (state == "watch")
     found = of(Results.load(tmp_path / "run"))
     assert found is not None
     assert found.state == state
 
 
-@pytest.mark.parametrize("heard", [0.0, 0.5, 1.0])
-def test_who_answered_is_told(tmp_path, model, photos, monkeypatch, heard):
+ALONE, WEIGHTS = "the unadapted model alone", "the unadapted weights under the stream's statistics"
+
+
+@pytest.mark.parametrize(
+    ("state", "heard", "doubt", "said"),
+    [
+        (
+            {},
+            0.0,
+            0.0,
+            f"10 of 10 predictions come from {WEIGHTS}: a new adapter is on trial for its first 256 samples.",
+        ),
+        (
+            {},
+            0.5,
+            2.0,
+            f"10 of 10 predictions come from {WEIGHTS}: a new adapter is on trial for its first 256 samples.",
+        ),
+        ({"trial": 7, "alarm": 0}, 0.0, 0.0, f"5 of 10 predictions come from {WEIGHTS}: after an alarm the adapter is"),
+        ({"trial": 0}, 0.0, 2.0, f"10 of 10 predictions come from {WEIGHTS}: there is no sign of a shift, so learning"),
+        (
+            {"trial": 0, "evidence": 10.0},
+            0.0,
+            0.0,
+            f"10 of 10 predictions come from {WEIGHTS}: what was learned narrows",
+        ),
+        ({"frozen": True}, 0.0, 0.0, f"10 of 10 predictions come from {WEIGHTS}: the adapter learns no more."),
+        (
+            {},
+            1.0,
+            0.0,
+            f"10 of 10 predictions come from {ALONE}: the stream holds few of the classes, or its statistics",
+        ),
+        ({"trial": 0}, 0.0, 0.0, ""),
+    ],
+    ids=["trial", "trial and no shift", "alarm", "no shift", "evidence", "frozen", "unadapted", "adapted"],
+)
+def test_who_answered_is_told_and_why(tmp_path, model, photos, monkeypatch, state, heard, doubt, said):
     monkeypatch.setattr(Standing, "heard", lambda self: torch.tensor(heard))
-    said = drain(plan_adaptation(model, photos, method="tent", batch=5), tmp_path / "p.csv").verdict()
-    alone = "Guard: 10 of 10 predictions are the unadapted model's own: the stream holds few of the classes"
-    on_trial = "Guard: 10 of 10 predictions are those of the unadapted weights, with the method's statistics"
-    assert said[0].startswith(alone if heard == 1 else on_trial)
-    assert said[1:] == ["Guard: no sign of harm."]
+    monkeypatch.setattr(norms, "doubt", lambda network: torch.tensor(doubt))
+    plan = plan_adaptation(model, photos, method="tent", batch=5)
+    plan.adapter.state = GuardState(**state)
+    lines = drain(plan, tmp_path / "p.csv").verdict()
+    assert len(lines) == 1 + bool(said)
+    assert lines[0].startswith(f"Guard: {said}" if said else "Guard: no sign of harm.")
 
 
-def test_blank_pictures_are_told(tmp_path, model):
+def test_the_batch_of_an_alarm_counts_as_harm(tmp_path, model, photos, monkeypatch):
+    monkeypatch.setattr(Standing, "heard", lambda self: torch.tensor(0.0))
+    plan = plan_adaptation(model, photos, method="tent", batch=5)
+    plan.adapter.state = GuardState(trial=0, evidence=100.0)
+    lines = drain(plan, tmp_path / "p.csv").verdict()
+    assert "went back to the source" in lines[0]
+    assert lines[1].startswith(f"Guard: 5 of 10 predictions come from {WEIGHTS}: what was learned narrows")
+    assert lines[2:] == [
+        f"Guard: 5 of 10 predictions come from {WEIGHTS}: after an alarm the adapter is on trial for 512 samples."
+    ]
+
+
+@pytest.mark.parametrize("blank", [10, 4])
+def test_blank_pictures_are_told(tmp_path, model, blank):
     for number in range(10):
-        Image.fromarray(np.full((8, 8, 3), 20 * number, np.uint8)).save(tmp_path / f"p{number}.png")
+        pixels = np.full((8, 8, 3), 20 * number, np.uint8)
+        pixels[0, 0] += number >= blank
+        Image.fromarray(pixels).save(tmp_path / f"p{number}.png")
     summary = drain(plan_adaptation(model, tmp_path, method="tent", batch=5), tmp_path / "p.csv")
-    assert summary.verdict()[0].startswith("Guard: 10 of 10 predictions are the unadapted model's own")
+    assert summary.verdict()[0] == f"Guard: {blank} of 10 predictions come from {ALONE}: the samples are blank."
     assert summary.changed == 0
+
+
+@pytest.mark.parametrize(("guard", "passes"), [(True, 0), (False, 2)])
+def test_the_unadapted_model_is_not_asked_again_for_what_a_comparison_knows(
+    tmp_path, model, photos, monkeypatch, guard, passes
+):
+    plan = plan_adaptation(model, photos, method="tent", batch=5, guard=guard)
+    asked, source = [], Adapter.source
+    monkeypatch.setattr(Adapter, "source", lambda self, x: asked.append(len(x)) or source(self, x))
+    drain(plan, tmp_path / "p.csv")
+    assert asked == [5] * passes
+    assert [row["source_prediction"] for row in rows(tmp_path / "p.csv")] == ["0", "1"] * 5
 
 
 def test_a_method_that_selects_reports_what(tmp_path, model, photos):

@@ -150,7 +150,8 @@ class Guard(Savable):
             return self._step(x)
         unadapted = self.adapter.source(x[blank])
         if blank.all():
-            return self._answer(unadapted, Step(unadapted, self._info({"idle": 1.0, "heard": 1.0})))
+            known = {"idle": 1.0, "heard": 1.0, "blank": float(len(x))}
+            return self._answer(unadapted, Step(unadapted, self._info(known)))
         step = self._step(x[~blank])
         logits = filled(blank, step.logits, unadapted)
         samples = {name: filled(blank, part, torch.zeros_like(part[:1])) for name, part in step.samples.items()}
@@ -158,7 +159,7 @@ class Guard(Savable):
             part if part is None else filled(blank, part, unadapted) for part in (step.reference, step.source)
         )
         samples["confidence"] = logits.softmax(1).amax(1)
-        return Step(logits, step.info, samples, reference, source)
+        return Step(logits, {**step.info, "blank": blank.sum()}, samples, reference, source)
 
     def _blank(self, x: Tensor) -> Tensor:
         """Which samples are blank: they tell nothing of a domain, so the unadapted model answers for them."""

@@ -34,8 +34,8 @@ def of(results: Results) -> Verdict | None:
         return Verdict(
             "stop",
             "Stop: adapting made the model worse, again and again.",
-            f"Since batch {frozen} the guard lets it learn no more, and predictions are the unadapted model's. Look at "
-            "the data; larger batches, a smaller learning rate or another method may help.",
+            f"Since batch {frozen} the guard lets it learn no more, and predictions come from the unadapted weights. "
+            "Look at the data; larger batches, a smaller learning rate or another method may help.",
         )
     if "lost" in first:
         return Verdict(
@@ -49,14 +49,14 @@ def of(results: Results) -> Verdict | None:
         return Verdict(
             "watch",
             f"Watch: adapting did harm {times}, and it was taken back.",
-            f"First at batch {harmful[0]}. Around an alarm the predictions are the unadapted model's. If this "
-            "goes on, look at the data, or use larger batches or a smaller learning rate.",
+            f"First at batch {harmful[0]}. Around an alarm the predictions come from the unadapted weights. If "
+            "this goes on, look at the data, or use larger batches or a smaller learning rate.",
         )
     if levels[-1] == WATCHED:
         return Verdict(
             "watch",
             "Watch: there is some evidence of harm.",
-            "It is not enough for an alarm. The latest predictions are the unadapted model's, to be safe.",
+            "It is not enough for an alarm. The latest predictions come from the unadapted weights, to be safe.",
         )
     return Verdict(
         "healthy", "Healthy: no sign of harm.", "A guard compared the model with the unadapted one all along."

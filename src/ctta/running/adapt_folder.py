@@ -15,9 +15,10 @@ import io
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,7 +32,7 @@ from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.device import AUTO, deterministic
 from ctta.core.execution import Execution
-from ctta.core.guard import TRIAL, Adapting, Event, Guard
+from ctta.core.guard import RETRIAL, TRIAL, VERDICTS, Adapting, Event, Guard
 from ctta.core.saving import SavedAdapter
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
 from ctta.records.run_folder import Cell, GuardEvent, Run, RunFolder
@@ -43,6 +44,17 @@ from ctta.running.method_run import write_method_run
 from ctta.running.runner import Evaluated, evaluate
 
 log = logging.getLogger("ctta")
+
+ALONE, WEIGHTS = "the unadapted model alone", "the unadapted weights under the stream's statistics"
+CAUTIONS = {  # whose predictions a guard gives instead of the adapter's, and why
+    "blank": (ALONE, "the samples are blank"),
+    "statistics": (ALONE, "the stream holds few of the classes, or its statistics make the model less sure"),
+    "harm": (WEIGHTS, "what was learned narrows the answers, or there is evidence that it does harm"),
+    "frozen": (WEIGHTS, "the adapter learns no more"),
+    "trial": (WEIGHTS, f"a new adapter is on trial for its first {TRIAL} samples"),
+    "alarm": (WEIGHTS, f"after an alarm the adapter is on trial for {RETRIAL} samples"),
+    "no shift": (WEIGHTS, "there is no sign of a shift, so learning has nothing to gain"),
+}
 
 
 @dataclass(frozen=True)
@@ -72,9 +84,8 @@ class AdaptationSummary:
     confidence: tuple[float, ...] = ()  # mean of each batch
     source_confidence: tuple[float, ...] = ()  # the unadapted model's
     guarded: bool = False
-    distrusted: int = 0  # samples that the guard answered with the unadapted weights
-    unadapted: int = 0  # samples that the unadapted model answered alone
-    watched: bool = False  # whether the guard answered the latest batch with them for evidence of harm
+    cautions: Counter[str] = field(default_factory=Counter)  # samples per reason, see `CAUTIONS`
+    watched: bool = False  # whether the guard answered the latest batch with the unadapted weights for evidence of harm
     events: tuple[Event, ...] = ()  # what the guard did and told
     first_error: str = ""
 
@@ -115,21 +126,18 @@ class AdaptationSummary:
         if not self.guarded:
             return ["No guard watched, so whether adapting did harm is not known."]
         said = [*(f"Guard, batch {event.batch}: {event.words}" for event in self.events), *self.answered()]
-        evidence = "some evidence of harm, not enough for an alarm; the latest predictions are the unadapted model's."
+        evidence = (
+            "some evidence of harm, not enough for an alarm; the latest predictions come from the unadapted weights."
+        )
         return said if self.harm else [*said, f"Guard: {evidence if self.watched else 'no sign of harm.'}"]
 
     def answered(self) -> list[str]:
         """How many predictions are not those of what was learned, if any, and why."""
-        alone = (
-            f"Guard: {self.unadapted} of {self.predicted} predictions are the unadapted model's own: the stream holds "
-            "few of the classes, its statistics make the model less sure, or the samples are blank."
-        )
-        on_trial = (
-            f"Guard: {self.distrusted} of {self.predicted} predictions are those of the unadapted weights, with the "
-            f"method's statistics. A new adapter is on trial for its first {TRIAL} samples; without a sign of a "
-            "shift, learning has nothing to gain."
-        )
-        return [words for words, count in ((alone, self.unadapted), (on_trial, self.distrusted)) if count]
+        return [
+            f"Guard: {self.cautions[name]} of {self.predicted} predictions come from {whose}: {why}."
+            for name, (whose, why) in CAUTIONS.items()
+            if self.cautions[name]
+        ]
 
     @property
     def harm(self) -> bool:
@@ -264,8 +272,7 @@ class AdaptationPlan:
                     summary,
                     confidence=(*summary.confidence, float(evaluated.confidence.mean())),
                     source_confidence=(*summary.source_confidence, evaluated.record.info["source_confidence"]),
-                    distrusted=summary.distrusted + self._distrusted(evaluated),
-                    unadapted=summary.unadapted + self._unadapted(evaluated),
+                    cautions=summary.cautions + self._cautions(evaluated),
                     watched=isinstance(self.adapter, Guard) and self.adapter.verdict == "watched",
                     events=tuple(self.adapter.events) if isinstance(self.adapter, Guard) else (),
                     seconds=time.perf_counter() - began,
@@ -288,7 +295,8 @@ class AdaptationPlan:
     def _beside_source(self, batches: Iterable[Evaluated]) -> Iterator[Evaluated]:
         """Each batch with the unadapted model's predictions; its record says how they differ."""
         for evaluated in batches:
-            confidence, source = self.adapter.source(evaluated.x).softmax(1).max(1)
+            known = evaluated.source_logits
+            confidence, source = (self.adapter.source(evaluated.x) if known is None else known).softmax(1).max(1)
             source = source.cpu()
             changed = (evaluated.prediction != source).double().mean()
             info = {"source_confidence": float(confidence.mean()), "changed": float(changed)}
@@ -300,14 +308,24 @@ class AdaptationPlan:
         rows, unread = self.stream.rows(batch).tolist(), self.samples.unread
         return [self.samples.names[row] for row in rows if row not in unread]
 
-    def _distrusted(self, evaluated: Evaluated) -> int:
-        """The samples of a batch that a guard did not leave to what was learned."""
-        trusted = evaluated.record.info.get("trusted", 1.0) or not self.adapter.trained
-        return 0 if trusted or self._unadapted(evaluated) else len(evaluated.prediction)
+    def _cautions(self, evaluated: Evaluated) -> Counter[str]:
+        """How many samples of a batch a guard did not leave to what was learned, by the reason."""
+        info = evaluated.record.info
+        blank = int(info.get("blank", 0))
+        return Counter({"blank": blank, self._caution(info): len(evaluated.prediction) - blank})
 
-    def _unadapted(self, evaluated: Evaluated) -> int:
-        """The samples of a batch that a guard left to the unadapted model."""
-        return len(evaluated.prediction) if evaluated.record.info.get("heard") == 1 else 0
+    def _caution(self, info: Mapping[str, float]) -> str:
+        """Why a guard did not leave a batch to what was learned; empty if it did."""
+        if info.get("heard") == 1:
+            return "statistics"
+        if not isinstance(self.adapter, Guard) or info["trusted"] or not self.adapter.trained:
+            return ""
+        verdict = VERDICTS[int(info["guard"])]  # on this batch: after an alarm it is healthy again, and on trial
+        if verdict != "healthy":
+            return "frozen" if verdict == "frozen" else "harm"
+        if self.adapter.state.trial:
+            return "trial" if self.adapter.state.alarm < 0 else "alarm"
+        return "no shift"
 
     def _begin(self, folder: RunFolder, command: str) -> Run:
         """Write the head of the run folder, over an earlier one."""

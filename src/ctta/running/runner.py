@@ -28,6 +28,7 @@ class Evaluated:
     confidence: Tensor  # (N,), float64
     selected: Tensor | None  # (N,), bool; None if the method selects nothing
     source: Tensor | None = None  # (N,), int64: the unadapted model's predictions, if they were asked for
+    source_logits: Tensor | None = None  # (N, C), where the adapter is: the same, if its step has made them
 
 
 def evaluate(
@@ -69,7 +70,7 @@ def _evaluate(adapter: Adapting, batch: Batch, x: Tensor) -> Evaluated:
         bins=_bins(confidence[known], right[known]) if labelled else _bins(confidence, right),
         labelled=labelled if 0 < labelled < len(known) else None,
     )
-    return Evaluated(batch, x, record, prediction, confidence, selected)
+    return Evaluated(batch, x, record, prediction, confidence, selected, source_logits=step.source)
 
 
 def _read(step: Step, prediction: Tensor) -> tuple[Tensor, Tensor, Tensor | None, list[float]]:
