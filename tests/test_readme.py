@@ -25,6 +25,10 @@ def test_there_are_examples():
     assert len(EXAMPLES[0].strip().splitlines()) <= 12
 
 
+def test_the_site_begins_with_the_same_example():
+    assert f"```python\n{EXAMPLES[0]}```" in (README.parent / "docs" / "index.md").read_text()
+
+
 def test_the_readme_s_examples_run_one_after_the_other():
     scope: dict[str, object] = {}
     torch.manual_seed(0)  # the example's classifier has random weights, which may be unlucky
