@@ -166,6 +166,12 @@ def test_blank_samples_are_answered_by_the_unadapted_model_and_nothing_is_learne
     assert (step.info["blank"], idle.info["blank"]) == (2, 2)
     assert torch.allclose(idle.logits, guard.source(mixed[[1, 4]]))
     assert guard.adapter.batches == batches, "a batch of blank samples is not part of the stream"
+    assert guard.events == []
+    for _ in range(10):
+        guard.step(mixed)
+    (event,) = guard.events
+    assert (event.kind, event.alarming, guard.state.blank) == ("blank", False, 24)
+    assert event.words.startswith("16 samples so far show nothing")
 
 
 def test_what_is_blank():
@@ -175,6 +181,11 @@ def test_what_is_blank():
     assert inputs.is_blank(x).tolist() == [True, False, True, False]
     assert not inputs.is_blank(torch.ones(2, 3, 1, 1)).any(), "one value per channel is all that such a sample has"
     assert not inputs.is_blank(torch.ones(2, 3)).any()
+    noise, ramp = torch.randn(3, 32, 32), torch.linspace(-1, 1, 32).expand(3, 32, 32)
+    seen = [1 - 0.01 * noise.abs(), 0.04 * noise.abs(), 0.5 + 0.02 * ramp + 0.01 * noise, 0.5 + 0.2 * noise]
+    assert inputs.is_blank(torch.stack(seen).clamp(0, 1)).tolist() == [True, True, False, False], (
+        "white and black with the noise of a sensor; a scene without contrast; a scene that is all noise"
+    )
     points = torch.rand(3, 7, 3)
     points[0], points[1] = points[0, :1], points[1, :, :1]  # one point; points on the diagonal
     assert inputs.is_blank(points).tolist() == [True, False, False]

@@ -33,6 +33,7 @@ KEPT = 3  # snapshots
 TRIAL, RETRIAL = 256, 512  # samples to be compared before the adapter's answers are given: at first, after an alarm
 AGAIN = 300  # an alarm within so many batches of the last one goes one rung further
 CALM, CALM_BATCHES = 0.1, 200  # the third rung learns at this rate for so long
+DEAD = 16  # blank samples, after which a person is told
 
 Verdict = Literal["healthy", "watched", "harmful", "frozen"]
 VERDICTS: tuple[Verdict, ...] = ("healthy", "watched", "harmful", "frozen")
@@ -49,13 +50,13 @@ class Event:
     """Something that the guard did or wants to tell."""
 
     batch: int
-    kind: Literal["roll-back", "frozen", "lost", "changed"]
+    kind: Literal["roll-back", "frozen", "lost", "changed", "blank"]
     words: str
 
     @property
     def alarming(self) -> bool:
-        """Whether something is wrong, rather than only different."""
-        return self.kind != "changed"
+        """Whether something is wrong with the model, rather than only with the samples."""
+        return self.kind not in ("changed", "blank")
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class GuardState:
     confidence: float = 1.0  # of the reference, an average over batches
     breadth: float = 1.0  # the share of the classes that the last batch held, if BatchNorm does not see to that
     lost: bool = False
+    blank: int = 0  # samples so far
     probed: int = 0  # the batch before which the clean samples were last known
 
 
@@ -150,9 +152,11 @@ class Guard(Savable):
             return self._step(x)
         unadapted = self.adapter.source(x[blank])
         if blank.all():
+            self._count_blank(len(x))
             known = {"idle": 1.0, "heard": 1.0, "blank": float(len(x))}
             return self._answer(unadapted, Step(unadapted, self._info(known)))
         step = self._step(x[~blank])
+        self._count_blank(len(unadapted))
         logits = filled(blank, step.logits, unadapted)
         samples = {name: filled(blank, part, torch.zeros_like(part[:1])) for name, part in step.samples.items()}
         reference, source = (
@@ -160,6 +164,18 @@ class Guard(Savable):
         )
         samples["confidence"] = logits.softmax(1).amax(1)
         return Step(logits, {**step.info, "blank": blank.sum()}, samples, reference, source)
+
+    def _count_blank(self, samples: int) -> None:
+        """Tell once of samples that show nothing."""
+        before, count = self.state.blank, self.state.blank + samples
+        with self._all_or_nothing():
+            self.state = replace(self.state, blank=count)
+            if before < DEAD <= count:
+                words = (
+                    f"{count} samples so far show nothing: one value per channel, or noise alone, as from a dead "
+                    "sensor. The unadapted model answers for them; nothing is learned from them. Look at the sensor."
+                )
+                self._note(Event(self.adapter.batches, "blank", words))
 
     def _blank(self, x: Tensor) -> Tensor:
         """Which samples are blank: they tell nothing of a domain, so the unadapted model answers for them."""

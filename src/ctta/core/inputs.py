@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ctta.base.errors import InputError, ModelError
 from ctta.core.views import Views
 
+FAINT, RELATED = 0.05, 0.2  # standard deviation, and correlation of neighbouring pixels, below which an image is noise
 SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot), and a sum beside 1
 
 
@@ -113,13 +114,19 @@ def are_probabilities(logits: Tensor) -> Tensor:
 
 
 def is_blank(x: Tensor) -> Tensor:
-    """Which samples of a batch (N, C, ...) are of one value per channel, as from a dead sensor, (N,).
+    """Which samples of a batch (N, C, ...) show nothing, as those of a dead sensor, (N,).
 
-    Point clouds, (N, P, 3), are blank if all points are the same.
+    They are of one value per channel, or images that vary little, with neighbouring pixels that have nothing to do with
+    each other: noise. Point clouds, (N, P, 3), are blank if all points are the same.
     """
     if x.dim() == 3 and x.shape[2] == 3:
         x = x.transpose(1, 2)
     if x.dim() < 3 or x[0, 0].numel() < 2:
         return torch.zeros(len(x), dtype=torch.bool, device=x.device)
     values = x.flatten(2)
-    return (values == values[:, :, :1]).flatten(1).all(1)
+    constant = (values == values[:, :, :1]).flatten(1).all(1)
+    if x.dim() != 4:
+        return constant
+    own = x - x.mean((2, 3), keepdim=True)
+    power, related = own.square().sum((1, 2, 3)), (own[..., 1:] * own[..., :-1]).sum((1, 2, 3))
+    return constant | (power < FAINT**2 * x[0].numel()) & (related < RELATED * power)

@@ -130,7 +130,7 @@ class GuardEvent:
     """Something that a guard did or told."""
 
     batch: Natural
-    kind: str  # roll-back, frozen, lost or changed
+    kind: str  # roll-back, frozen, lost, changed or blank
     words: str
 
 

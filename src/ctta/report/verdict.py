@@ -58,6 +58,13 @@ def of(results: Results) -> Verdict | None:
             "Watch: there is some evidence of harm.",
             "It is not enough for an alarm. The latest predictions come from the unadapted weights, to be safe.",
         )
+    if "blank" in first:
+        return Verdict(
+            "watch",
+            "Watch: some samples show nothing.",
+            "They are of one value per channel, or noise alone, as from a dead sensor, and the unadapted model answered "
+            "for them. Look at the sensor.",
+        )
     return Verdict(
         "healthy", "Healthy: no sign of harm.", "A guard compared the model with the unadapted one all along."
     )

@@ -155,7 +155,7 @@
     const events = (stream.events || []).slice(-12).reverse();
     at("events").replaceChildren(...(events.length ? events : [{ kind: "none", words: "Nothing has happened yet." }]).map((event) => {
       const when = event.time ? `${new Date(1000 * event.time).toLocaleTimeString()}, batch ${event.step}, ` : "";
-      return element("li", event.time ? `${when}${event.kind}: ${event.words}` : event.words, ["roll-back", "frozen", "lost", "not saved"].includes(event.kind) ? "warn" : "");
+      return element("li", event.time ? `${when}${event.kind}: ${event.words}` : event.words, ["roll-back", "frozen", "lost", "blank", "not saved"].includes(event.kind) ? "warn" : "");
     }));
   }
 

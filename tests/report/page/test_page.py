@@ -335,6 +335,7 @@ def adapted(
     [
         ([0, 0, 0], [], "healthy", "Healthy: no sign of harm."),
         ([0, 0, 0], [(1, "changed", "other")], "healthy", "Healthy: no sign of harm."),
+        ([0, 0, 0], [(1, "blank", "nothing")], "watch", "Watch: some samples show nothing."),
         ([0, 0, 1], [], "watch", "Watch: there is some evidence of harm."),
         (
             [0, 2, 0],
