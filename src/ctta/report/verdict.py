@@ -62,8 +62,8 @@ def of(results: Results) -> Verdict | None:
         return Verdict(
             "watch",
             "Watch: some samples show nothing.",
-            "They are of one value per channel, or noise alone, as from a dead sensor; the unadapted model answered for "
-            "them. Look at the sensor.",
+            "They are of one value per channel, or noise alone, as from a dead sensor; the unadapted model answered "
+            "for them. Look at the sensor.",
         )
     return Verdict(
         "healthy", "Healthy: no sign of harm.", "A guard compared the model with the unadapted one all along."
