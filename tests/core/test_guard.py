@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ctta import TENT, ConfigError, Guard, Sift, Source, StateError, Step
 from ctta.core import guard as guards
-from ctta.core import health, inputs
+from ctta.core import guard_state, health, inputs
 from ctta.testing.contract import flat_state, same
 from ctta.testing.networks import make_batch, make_network
 
@@ -274,7 +274,7 @@ def test_a_healthy_adapter_is_left_alone(monkeypatch):
         x = make_batch("image_bn", 64, seed)
         step = guard.step(x)
         own = plain(x)
-        trusted = seed >= guards.TRIAL // 64 - 1
+        trusted = seed >= guard_state.TRIAL // 64 - 1
         assert torch.equal(step.logits, own) == trusted
         assert torch.allclose(step.logits, own, atol=1e-6) == (trusted or seed == 0)  # at first both are the source's
         assert (step.info["guard"], step.info["trusted"]) == (0, trusted)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import ctta
-from ctta.core.guard import GuardState, Snapshot
+from ctta.core.guard_state import GuardState, Snapshot
 from ctta.core.settings import SampleShape
 from ctta.methods import METHODS
 from ctta.models.load import embedded_model

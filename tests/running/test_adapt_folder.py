@@ -16,7 +16,8 @@ from torch import nn
 from ctta import ConfigError, InputError, StateError
 from ctta.core import statistics as norms
 from ctta.core.adapter import Adapter
-from ctta.core.guard import Guard, GuardState
+from ctta.core.guard import Guard
+from ctta.core.guard_state import GuardState
 from ctta.core.health import Standing
 from ctta.core.saving import SavedAdapter
 from ctta.methods import METHODS

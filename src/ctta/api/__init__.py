@@ -7,7 +7,8 @@ from ctta.client import Client
 from ctta.core import views
 from ctta.core.adapter import Adapter, Step
 from ctta.core.execution import Execution
-from ctta.core.guard import Event, Guard
+from ctta.core.guard import Guard
+from ctta.core.guard_state import Event
 from ctta.core.networks import Normalized, norm_parameters
 from ctta.core.settings import Normalization, OptimizerSettings, Traits
 from ctta.core.teacher import calibrate_gate

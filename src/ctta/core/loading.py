@@ -12,7 +12,8 @@ from ctta.base.limits import CLASSES
 from ctta.base.text import failure
 from ctta.core.adapter import Adapter
 from ctta.core.execution import Execution
-from ctta.core.guard import Adapting, Event, Guard
+from ctta.core.guard import Adapting, Guard
+from ctta.core.guard_state import Event
 from ctta.core.saving import SavedAdapter
 from ctta.core.views import Views
 

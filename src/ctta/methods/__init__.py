@@ -18,7 +18,8 @@ from ctta.base import own_code
 from ctta.base.errors import ConfigError, StateError
 from ctta.base.text import quoted
 from ctta.core.adapter import Adapter
-from ctta.core.guard import Adapting, Event
+from ctta.core.guard import Adapting
+from ctta.core.guard_state import Event
 from ctta.core.loading import rebuild
 from ctta.core.saving import SavedAdapter
 from ctta.core.views import Views

@@ -32,7 +32,8 @@ from ctta.base.lock import locked
 from ctta.base.text import csv_cell, quoted
 from ctta.core.device import AUTO, deterministic
 from ctta.core.execution import Execution
-from ctta.core.guard import RETRIAL, TRIAL, VERDICTS, Adapting, Event, Guard
+from ctta.core.guard import RETRIAL, VERDICTS, Adapting, Guard
+from ctta.core.guard_state import TRIAL, Event
 from ctta.core.saving import SavedAdapter
 from ctta.data.unlabelled import UnlabelledSamples, UnlabelledStream, open_unlabelled
 from ctta.records.run_folder import Cell, GuardEvent, Run, RunFolder

@@ -26,7 +26,8 @@ from ctta.base import fileio
 from ctta.base.errors import CttaError
 from ctta.base.lock import locked
 from ctta.base.text import quoted
-from ctta.core.guard import Event, Guard
+from ctta.core.guard import Guard
+from ctta.core.guard_state import Event
 from ctta.serving.messages import ACTIONS, Answer, Question, Report
 from ctta.serving.metrics import Metrics
 from ctta.serving.queue import Queue, Waiting

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from ctta.core.device import synchronize
-from ctta.core.guard import Adapting, Event, Guard
+from ctta.core.guard import Adapting, Guard
+from ctta.core.guard_state import Event
 from ctta.core.losses import entropy
 from ctta.core.processing import Step
 from ctta.serving.stream import Point, State, Stream
