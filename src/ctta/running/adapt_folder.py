@@ -48,7 +48,7 @@ log = logging.getLogger("ctta")
 
 ALONE, WEIGHTS = "the unadapted model alone", "the unadapted weights under the stream's statistics"
 CAUTIONS = {  # whose predictions a guard gives instead of the adapter's, and why
-    "blank": (ALONE, "the samples are blank"),
+    "blank": (ALONE, "the samples show nothing: one value per channel, or faint noise"),
     "statistics": (ALONE, "the stream holds few of the classes, or its statistics make the model less sure"),
     "harm": (WEIGHTS, "what was learned narrows the answers, or there is evidence that it does harm"),
     "frozen": (WEIGHTS, "the adapter learns no more"),
