@@ -11,9 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from ctta import TENT, ConfigError, Guard, Sift, Source, StateError, Step
+from ctta import TENT, ConfigError, CoTTA, Guard, RoTTA, Sift, Source, StateError, Step
 from ctta.core import guard as guards
 from ctta.core import guard_state, health, inputs
+from ctta.core.guard_state import Snapshot
+from ctta.core.statistics import STREAM_BUFFERS
 from ctta.testing.contract import flat_state, same
 from ctta.testing.networks import make_batch, make_network
 
@@ -186,6 +188,7 @@ def test_what_is_blank():
     assert inputs.is_blank(torch.stack(seen).clamp(0, 1)).tolist() == [True, True, False, False], (
         "white and black with the noise of a sensor; a scene without contrast; a scene that is all noise"
     )
+    assert not inputs.is_blank(seen[1][None], pixels=False).any(), "what is faint is known of pixels only"
     points = torch.rand(3, 7, 3)
     points[0], points[1] = points[0, :1], points[1, :, :1]  # one point; points on the diagonal
     assert inputs.is_blank(points).tolist() == [True, False, False]
@@ -439,13 +442,54 @@ def test_the_reference_follows_the_stream_as_the_adapter_does(statistics):
     """Nothing is learned, so both are the same network; all batches are shifted in the same way."""
     adapter = TENT(make_network("image_bn"), statistics=statistics, lr=0.0)
     guard = trusting(Guard(adapter))
+    follow(guard)
+    assert_alike(adapter)
+    guard.snapshots = [Snapshot(23, adapter.learned())]
+    follow(guard, 8)
+    guard.roll_back()
+    assert_alike(adapter)  # a roll-back takes both back
+    follow(guard, 8)
+    guard.state = replace(guard.state, frozen=True)
+    before = adapter.reference(X)
     for seed in range(24):
+        guard.step(make_batch("image_bn", 16, seed))
+    assert not torch.allclose(adapter.reference(X), before, atol=1e-2), "it answers alone, and follows the stream"
+
+
+def follow(guard: Guard, batches: int = 24) -> None:
+    for seed in range(batches):
         step = guard.step(make_batch("image_bn", 16, seed) * 0.3)
-        assert torch.allclose(step.reference, adapter.reference(X) if step.reference is None else step.reference)
-        if seed:
-            assert step.info["disagreement"] == 0
+        assert step.info["disagreement"] == 0
+
+
+def assert_alike(adapter) -> None:
+    """The reference is the adapter's prediction, and not the unadapted model's."""
     assert torch.allclose(adapter.reference(X), adapter.predict(X), atol=1e-5)
     assert not torch.allclose(adapter.reference(X), adapter.source(X), atol=1e-2)
+
+
+def averages(network):
+    return torch.cat([value.flatten() for name, value in network.named_buffers() if name.endswith(STREAM_BUFFERS)])
+
+
+def test_the_reference_follows_a_batch_once_if_a_method_asks_it_too():
+    """CoTTA asks the source's weights how sure they are."""
+    cotta = CoTTA(make_network("image_bn"), statistics="running", lr=0.0, restore=0.0, augmentation_threshold=0.01)
+    tent = TENT(make_network("image_bn"), statistics="running", lr=0.0)
+    for adapter in (cotta, tent):
+        follow(Guard(adapter, every=1), 6)
+    assert torch.allclose(averages(cotta.source_model), averages(tent.source_model))
+
+
+def test_the_reference_of_a_memory_has_the_statistics_of_the_memory():
+    guard = Guard(RoTTA(make_network("image_bn"), preset="cifar10"))
+    for seed in range(80):
+        guard.step(make_batch("image_bn", 1, seed))
+    adapter = guard.adapter
+    assert torch.equal(averages(adapter.source_model), averages(adapter.teacher))
+    assert not torch.allclose(
+        averages(adapter.source_model), averages(RoTTA(make_network("image_bn")).teacher), atol=1e-3
+    )
 
 
 def remembered(guard: Guard):
@@ -487,11 +531,15 @@ def test_who_is_told_cannot_undo_a_batch(caplog, monkeypatch):
     def fails(event):
         raise RuntimeError("no connection")
 
-    guard, other = (trusting(Guard(Broken(sure_network(), lr=1e-3), on_event=told)) for told in (fails, None))
+    told = []
+    guard, other = (trusting(Guard(Broken(sure_network(), lr=1e-3), on_event=tell)) for tell in (fails, told.append))
     for _ in range(40):
         assert torch.equal(guard(X), other(X))
-    assert guard.events == other.events != []
+    assert guard.events == other.events == told != []
     assert "on_event failed" in caplog.text
+    other.roll_back()
+    other.roll_back()
+    assert len(told) == len(other.events), "also of what it has told before in the same words"
     assert "no connection" in caplog.text
 
 
@@ -499,12 +547,15 @@ def test_a_roll_back_leaves_the_drift_detector_alone():
     guard = Guard(TENT(make_network("image_bn"), boundaries="detected", lr=1e-3))
     for seed in range(8):
         guard.step(make_batch("image_bn", 16, seed))
-    before = copy.deepcopy(dict(guard.adapter.drift.named_buffers()))
+        if seed == 3:
+            guard.snapshots, early = (
+                [Snapshot(3, guard.adapter.learned())],
+                flat_state(guard.adapter.drift.state_dict()),
+            )
+    before = copy.deepcopy(flat_state(guard.adapter.drift.state_dict()))
     guard.roll_back()
-    after = dict(guard.adapter.drift.named_buffers())
-    assert any((value != 0).any() for value in before.values())
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert not any(name.startswith("drift.") for name in guard.adapter.learned())
+    assert same(before, flat_state(guard.adapter.drift.state_dict()))
+    assert not same(before, early)
 
 
 def test_the_default_dtype_has_no_part_in_it():

@@ -112,6 +112,28 @@ def test_weights_that_answer_no_more_go_back_to_the_source(method, caplog):
     assert "restored" not in again.info
 
 
+def test_weights_that_answer_no_more_are_put_back_if_the_batch_fails():
+    """The batch fails after they went back to the source's: all is as it was before."""
+    adapter = TENT(make_network("image_bn"), preset="cifar10")
+    adapter(STREAM[0])
+    with torch.no_grad():
+        for parameter in adapter.network.parameters():
+            parameter.fill_(1e38)
+    adapt, calls = adapter.adapt, []
+
+    def once(x):
+        calls.append(x)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return adapt(x)
+
+    adapter.adapt = once
+    with pytest.raises(KeyboardInterrupt):
+        adapter(STREAM[1])
+    assert all((parameter == 1e38).all() for parameter in adapter.network.parameters())
+    assert adapter.step(STREAM[1]).info["restored"] == 1
+
+
 def test_the_source_s_weights_stay_if_nothing_can_be_learned_from_the_batch():
     """The weights answer no more, and after they went back to the source's the step is not finite either."""
     network = make_network("image_bn")

@@ -95,6 +95,9 @@ def test_a_size_is_no_remedy_for_what_is_not_resized(tmp_path, monkeypatch):
         np.save(tmp_path / f"{name}.npy", array)
         with pytest.raises(ConfigError, match=rf"^{name}: .* GB\. Give a smaller batch, --batch 1\.$"):
             open_unlabelled(tmp_path / f"{name}.npy", 4)
+    np.save(tmp_path / "large.npy", np.zeros((2, 16, 16, 3), np.uint8))
+    with pytest.raises(ConfigError, match=r"a batch of 1 samples .* GB\. Give smaller samples\.$"):
+        open_unlabelled(tmp_path / "large.npy", 1)
 
 
 @pytest.mark.parametrize("form", ["folder", "colour", "grey"])

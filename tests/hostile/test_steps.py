@@ -304,7 +304,7 @@ def test_an_interrupt_as_a_batch_begins_leaves_the_adapter_free(attempt):
     original, count = ctta.create("tent", make_network("image_bn"), preset="cifar10"), Interrupt()
     first = copy.deepcopy(original)
     count.during(lambda: first.step(STREAM[0]))
-    for number in range(1, count.functions.index("_all_or_nothing") + 2):
+    for number in range(1, count.functions.index("all_or_nothing") + 2):
         adapter = copy.deepcopy(original)
         with pytest.raises(KeyboardInterrupt):
             Interrupt(number).during(lambda adapter=adapter: adapter.step(STREAM[0]))

@@ -46,6 +46,17 @@ def test_blank_pictures_teach_nothing(open_home):
     assert ask(home, "a", 0).step == 1
 
 
+def test_a_camera_that_is_dead_from_the_start_is_told_though_streams_alternate(open_home):
+    home, blank = open_home(), np.full_like(pixels(0, 1), 0.5)
+    for seed in range(20):
+        home.ask(Question("dead", blank)).result(60)
+        ask(home, "alive", seed)
+    home.act("dead", "checkpoint").result(60)
+    assert [event["kind"] for event in home.show("dead")["events"] if event["kind"] == "blank"] == ["blank"]
+    home.ask(Question("dead", blank, start=True)).result(60)
+    assert home.streams.seat.adapter.state.blank == len(blank), "it begins anew"
+
+
 def test_bytes_are_bounded_too(open_home):
     home = open_home(stream_bytes=1000)  # one stream of this model has some hundred
     for stream in "abcdef":

@@ -30,7 +30,7 @@ from ctta.core.processing import Processing
 from ctta.core.processing import Step as Step
 from ctta.core.settings import AUTO, PAPER, Normalization, Presets, SampleShape, Traits
 from ctta.core.turns import Turns, adapts_in_turn, in_turn
-from ctta.core.undo import Before, all_finite
+from ctta.core.undo import all_finite
 from ctta.core.views import Views
 
 log = logging.getLogger("ctta")
@@ -211,7 +211,7 @@ class Adapter(Processing):
                 f"{type(self).__name__} needs source data once before the stream: "
                 "adapter.prepare((x, y) for x, y in source_batches)."
             )
-        with self._scope(x) as x, self._all_or_nothing():
+        with self._scope(x) as x, self.all_or_nothing():
             if self.batches == 0:
                 self._follow_shape(x)
             self._compare(x)
@@ -225,9 +225,7 @@ class Adapter(Processing):
             self.batches += 1
             expected = own = None
             if reference:
-                expected = self._reference_logits(x)
-                if self._networks:  # else it is the network that predicts, and has followed the stream already
-                    norms.commit_statistics(self.source_model)
+                expected = self._reference_logits(x, follow=True)
             if source:
                 same = expected if norms.keeps_source(self.source_model) else None
                 own = check_logits(self._source_logits(x)) if same is None else same
@@ -250,15 +248,21 @@ class Adapter(Processing):
             return check_logits(self._source_logits(x))
 
     @in_turn
-    def reference(self, x: Tensor) -> Tensor:
-        """The prediction of the source's weights under the statistics that the method works with."""
-        with self.passing(x) as x:
-            return self._reference_logits(x)
+    def reference(self, x: Tensor, *, follow: bool = False) -> Tensor:
+        """The prediction of the source's weights under the statistics that the method works with.
 
-    def _reference_logits(self, x: Tensor) -> Tensor:
-        known = self._batch.reference
-        with torch.no_grad():
-            return check_logits(self.run(self.source_model, x) if known is None else known)
+        `follow`: statistics that follow the stream take in this batch; else nothing changes.
+        """
+        with self.passing(x) as x:
+            return self._reference_logits(x, follow=follow)
+
+    def _reference_logits(self, x: Tensor, *, follow: bool) -> Tensor:
+        if follow and not self.whole_batches:  # they follow the samples that the method has chosen
+            norms.take_averages(self.source_model, self.network)
+        logits = check_logits(self.expected(x))
+        if follow and self.whole_batches and self._networks:  # without any, it is what predicts, and has followed
+            norms.commit_statistics(self.source_model)
+        return logits
 
     @adapts_in_turn
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -272,7 +276,7 @@ class Adapter(Processing):
             raise StateError("The stream has begun; source data come before it. Call reset(), then prepare(source).")
         batches = iter(source)
         first = next(batches, None)
-        with self._all_or_nothing():
+        with self.all_or_nothing():
             if first is not None:
                 with self._scope(first[0]) as x:
                     self._follow_shape(x)
@@ -369,9 +373,7 @@ class Adapter(Processing):
         norms.install_statistics(self.source_model, self.statistics, weight)
         self.build()
         self._initial = [tensor.clone() for tensor in self._own_tensors()]
-        self._before = Before()
-        for network in self._networks:
-            self._before.share(network.parameters(), self.source_model.parameters())
+        self._share_with_source()
 
     def change_settings(self, preset: str, config: Config) -> None:
         """Take other settings, before anything has been learned."""

@@ -51,10 +51,10 @@ class Guard(GuardMemory):
     adapter narrows its answers, for the first samples, for some after an alarm, and while auto statistics see no sign
     that the domain has shifted: there is nothing to gain then. If the stream's statistics make the source's weights
     less sure, or if the stream holds few of the classes, the unadapted model has a say in the answer, or gives it
-    alone. It always does for blank samples, of one value per channel, and nothing is learned from them. If the evidence
-    is enough, what was learned is taken back: to the last healthy state, at the next alarm to an older one, then to the
-    source with a smaller rate, then for good. Small batches are learned from at a part of the rate, and so are batches
-    of few classes if no BatchNorm layer follows them, see `core.prior`.
+    alone. It always does for blank samples, of one value per channel or faint noise, and nothing is learned from them.
+    If the evidence is enough, what was learned is taken back: to the last healthy state, at the next alarm to an older
+    one, then to the source with a smaller rate, then for good. Small batches are learned from at a part of the rate,
+    and so are batches of few classes if no BatchNorm layer follows them, see `core.prior`.
 
     With a few clean samples of the source domain, `prepare(batches)`, it also looks now and then whether the adapter
     still knows them, and tells once if the stream is not like them (see `core.probe`).
@@ -112,15 +112,16 @@ class Guard(GuardMemory):
     def _blank(self, x: Tensor) -> Tensor:
         """Which samples are blank: they tell nothing of a domain, so the unadapted model answers for them."""
         inputs.check_form(x, *self.adapter.placement)
-        return inputs.is_blank(x)
+        return inputs.is_blank(x, pixels=self.adapter.inputs == "auto")
 
     def _step(self, x: Tensor) -> Step:
         """`step` for samples that are not blank."""
-        with self._all_or_nothing():
-            self._examine(self.adapter.batches)
+        if self._examines:
+            with self._all_or_nothing(), self.adapter.all_or_nothing():
+                self._examine(self.adapter.batches)
         with self._all_or_nothing():
             if self.state.frozen:
-                reference, source = self.adapter.reference(x), self.adapter.source(x)
+                reference, source = self.adapter.reference(x, follow=True), self.adapter.source(x)
                 self.state = replace(self.state, heard=float(self._stand(reference, source)))
                 return self._safe(Step(reference, self._info({}), reference=reference, source=source))
             self._set_rate(self.adapter.batches, len(x))
@@ -295,10 +296,15 @@ class Guard(GuardMemory):
             self._note(Event(batch, "lost", words))
         return {**signs, "evidence": evidence}
 
+    @property
+    def _examines(self) -> bool:
+        """Whether it is time, every so many batches, to look whether the clean samples are still known."""
+        batch = self.adapter.batches
+        return self.probe is not None and not self.state.frozen and batch > 0 and batch % probes.APART == 0
+
     def _examine(self, batch: int) -> None:
-        """Every so many batches: take back what was learned since the adapter last knew the clean samples."""
-        if self.probe is None or self.state.frozen or batch == 0 or batch % probes.APART:
-            return
+        """Take back what was learned since the adapter last knew the clean samples, if it knows them no more."""
+        assert self.probe is not None
         device, _ = self.adapter.placement
         if found := self.probe.forgotten(self.adapter.predict, self.adapter.reference, device):
             self.state = replace(self.state, since=min(self.state.since, self.state.probed))
@@ -346,7 +352,7 @@ class Guard(GuardMemory):
     def roll_back(self) -> None:
         """Take back what was learned since the last healthy state, because somebody asks for it; again: one before."""
         batch = self.adapter.batches
-        with self._all_or_nothing():
+        with self._all_or_nothing(), self.adapter.all_or_nothing():
             self.snapshots = self.snapshots[: len(self.snapshots) - (self.state.alarm == batch)]
             self._take_back()
             self.state = replace(self.state, evidence=0.0, narrowing=0.0, alarm=batch, since=batch, trial=RETRIAL)

@@ -108,10 +108,10 @@ class GuardMemory(Savable):
         except BaseException:
             vars(self).update(before)
             raise
-        if self.events is not before["events"]:
-            for event in self.events:
-                if event not in before["events"]:
-                    self._tell(event)
+        known = {id(event) for event in before["events"]}
+        for event in self.events:
+            if id(event) not in known:
+                self._tell(event)
 
     def _note(self, event: Event) -> None:
         self.events = [*self.events[-99:], event]

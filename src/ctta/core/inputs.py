@@ -113,11 +113,11 @@ def are_probabilities(logits: Tensor) -> Tensor:
     return (logits.min() >= 0) & ((logits.sum(1, dtype=torch.float32) - 1).abs().max() < SLACK)
 
 
-def is_blank(x: Tensor) -> Tensor:
+def is_blank(x: Tensor, *, pixels: bool = True) -> Tensor:
     """Which samples of a batch (N, C, ...) show nothing, as those of a dead sensor, (N,).
 
-    They are of one value per channel, or images that vary little, with neighbouring pixels that have nothing to do with
-    each other: noise. Point clouds, (N, P, 3), are blank if all points are the same.
+    They are of one value per channel, or images of `pixels` in [0, 1] that vary little, with neighbours that have
+    nothing to do with each other: noise. Point clouds, (N, P, 3), are blank if all points are the same.
     """
     if x.dim() == 3 and x.shape[2] == 3:
         x = x.transpose(1, 2)
@@ -125,7 +125,7 @@ def is_blank(x: Tensor) -> Tensor:
         return torch.zeros(len(x), dtype=torch.bool, device=x.device)
     values = x.flatten(2)
     constant = (values == values[:, :, :1]).flatten(1).all(1)
-    if x.dim() != 4:
+    if x.dim() != 4 or not pixels:
         return constant
     own = x - x.mean((2, 3), keepdim=True)
     power, related = own.square().sum((1, 2, 3)), (own[..., 1:] * own[..., :-1]).sum((1, 2, 3))

@@ -20,7 +20,7 @@ from ctta.core.drift import Inspection
 from ctta.core.inputs import are_probabilities, check_form, check_logits, check_values, value_range
 from ctta.core.shares import NOTHING, believe, probes
 from ctta.core.tools import CurrentBatch, MethodTools
-from ctta.core.undo import all_finite
+from ctta.core.undo import Before, all_finite
 
 log = logging.getLogger("ctta")
 
@@ -89,22 +89,30 @@ class Processing(MethodTools):
             yield x
 
     @contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
+    def all_or_nothing(self) -> Iterator[None]:
         """If the block fails or is interrupted, all state is as it was before."""
         settings, batches, prepared = (self.preset, self.config), self.batches, self.prepared
         places = [(module._buffers, *place) for module in self.modules() for place in module._buffers.items()]
         modes = norms.modes(self)
         self._keep()
+        before = self._before
         try:
             yield
         except BaseException:
             for buffers, name, buffer in places:  # a model may have put another one there
                 buffers[name] = buffer
+            self._before = before
             self._before.restore()
             self.batches, self.prepared = batches, prepared
             self.change_settings(*settings)
             norms.restore_modes(modes)  # an interrupt may have come between two layers
             raise
+
+    def _share_with_source(self) -> None:
+        """Remember nothing but that networks have the source's weights."""
+        self._before = Before()
+        for network in self._networks:
+            self._before.share(network.parameters(), self.source_model.parameters())
 
     def _keep(self) -> None:
         """Remember the state as it is now."""
@@ -129,6 +137,7 @@ class Processing(MethodTools):
             )
             self._before.restore()
             self.restore_source()
+            self._share_with_source()
             self._keep()  # the batch begins with the source's weights now
             self._batch.restored, self._batch.finite = True, torch.ones_like(self._batch.finite)
             self._read(x, self.observe(x))
@@ -186,6 +195,13 @@ class Processing(MethodTools):
                 self.batches,
             )
 
+    def expected(self, x: Tensor) -> Tensor:
+        """The logits of the source's weights under the statistics that the method works with, once per batch."""
+        if self._batch.reference is None:
+            with torch.no_grad():
+                self._batch.reference = self.run(self.source_model, x)
+        return self._batch.reference
+
     def _source_logits(self, x: Tensor) -> Tensor:
         with norms.source_statistics(self.source_model, self.statistics):
             return self.run(self.source_model, x)
@@ -217,5 +233,5 @@ class Processing(MethodTools):
                 if found := norms.excesses(self.source_model):
                     norms.expect(self, believe(logits, found, len(x)))
             if self._networks and self.whole_batches:
-                self._batch.reference = self.run(self.source_model, x)
+                self.expected(x)
                 norms.keep_corrections(self.source_model)

@@ -228,14 +228,17 @@ class AdapterState(Savable, ABC):
     def _along_streams(self) -> Iterator[tuple[str, Tensor]]:
         """The same as `_changing`, and what belongs to a stream but is not taken back with what it has learned."""
         yield from self._changing()
-        followed = (pair for pair in self.named_buffers() if pair[0].startswith("source_model."))
-        yield from (pair for pair in followed if pair[0].endswith(STREAM_BUFFERS))
         yield from (pair for pair in self.named_buffers() if pair[0].startswith(DRIFT))
         yield from (pair for pair in self.named_buffers(recurse=False) if pair[0] == "skipped")
 
     def _changing(self) -> Iterator[tuple[str, Tensor]]:
-        """All tensors that a method changes along the stream, by name, but for the optimiser's."""
+        """All tensors that a method changes along the stream, by name, but for the optimiser's.
+
+        The statistics that the source's weights have followed are among them, because they are compared with.
+        """
         frozen = ("source_model.", "source_", "skipped", DRIFT)
+        followed = (pair for pair in self.named_buffers() if pair[0].startswith("source_model."))
+        yield from (pair for pair in followed if pair[0].endswith(STREAM_BUFFERS))
         yield from ((name, value) for name, value in self.named_parameters() if not name.startswith(frozen))
         yield from ((name, value) for name, value in self.named_buffers() if not name.startswith(frozen))
 

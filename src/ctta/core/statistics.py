@@ -244,6 +244,13 @@ def keep_corrections(source: nn.Module) -> None:
             hook.correction = hook.blended.correction
 
 
+def take_averages(module: nn.Module, leader: nn.Module) -> None:
+    """Set running statistics to those of another copy of the network."""
+    for layer, other in zip(_batch_norms(module), _batch_norms(leader), strict=True):
+        if hasattr(layer, "stream_mean"):
+            overwrite(_stream(layer), _stream(other))
+
+
 def restart_statistics(module: nn.Module) -> None:
     """Set running statistics back to the source's."""
     for layer in _batch_norms(module):

@@ -175,7 +175,7 @@ class MeanTeacher(TeacherAdapter):
         if self.config.augmentation_threshold in (0.0, 1.0):
             return {}
         doubt = norms.doubt(self.source_model)
-        seen = {"source_confidence": mean_confidence(self.run(self.source_model, x))}
+        seen = {"source_confidence": mean_confidence(self.expected(x))}
         return seen if doubt is None else {**seen, "doubt": doubt}
 
     def pseudo_label(self, x: Tensor, seen: list[Tensor] | None = None) -> tuple[Tensor, int]:

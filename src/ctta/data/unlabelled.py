@@ -96,10 +96,13 @@ def _check_bytes(samples: UnlabelledSamples, batch: int, *, resizes: bool) -> No
     most = min(batch, len(samples))
     size = most * math.prod(samples.shape) * np.dtype(np.float32).itemsize
     if size > BATCH:
-        remedy = "Give the size that the model takes, --size 224, or" if resizes else "Give"
+        fits = most * BATCH // size
+        remedies = ["the size that the model takes, --size 224"] * resizes + [f"a smaller batch, --batch {fits}"] * (
+            fits > 0
+        )
         raise ConfigError(
             f"{samples.title}: a batch of {most} samples of shape {samples.shape} takes {size / 1e9:.1f} GB, and the "
-            f"limit is {BATCH / 1e9:.1f} GB. {remedy} a smaller batch, --batch {max(1, most * BATCH // size)}."
+            f"limit is {BATCH / 1e9:.1f} GB. Give {', or '.join(remedies or ['smaller samples'])}."
         )
 
 

@@ -105,7 +105,7 @@ class DSS(MeanTeacher):
         seen = super().observe(x)
         if self.config.threshold != "adamatch" or seen:
             return seen
-        return {"source_confidence": mean_confidence(self.run(self.source_model, x))}
+        return {"source_confidence": mean_confidence(self.expected(x))}
 
     def begin_domain(self) -> None:
         self.threshold.copy_(thresholds.domain_start(self.threshold, self.classes))

@@ -151,7 +151,7 @@ class Home:
     def _answer(self, batch: list[Waiting]) -> None:
         questions = [waiting.work for waiting in batch if isinstance(waiting.work, Question)]
         first, stream = questions[0], self.streams.get(batch[0].stream)
-        if first.start and (stream.step or stream.frozen):
+        if first.start and (stream.step or stream.frozen or stream.unsaved or stream.state is not None):
             self._act(stream.name, "reset")
         x = torch.from_numpy(np.concatenate([question.x for question in questions]))
         given = self.streams.seat.process(stream, x, adapt=first.adapt, source=first.source)

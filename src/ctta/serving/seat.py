@@ -62,7 +62,7 @@ class Seat:
 
     def keep(self) -> None:
         """Copy what the stream that sits here has learned."""
-        if self.sitting is not None and self.sitting.step:
+        if self.sitting is not None and (self.sitting.step or self.sitting.unsaved):
             self.sitting.remember(self.adapter.stream_state())
 
     def drop(self, stream: Stream) -> None:
