@@ -329,7 +329,7 @@ def test_a_size_of_point_clouds_is_refused(attempt, tmp_path, monkeypatch):
     for place in ("x.npy", "folder"):
         made = CliRunner(env={"COLUMNS": "300"}).invoke(app, ["adapt", "embedded_clouds", place, "--size", "32", "-q"])
         assert made.exit_code == 2, made.output
-        assert "holds point clouds, which have no size in pixels. Remove --size." in made.output
+        assert "holds point clouds, which have no size in pixels and no colours. Remove --size." in made.output
         attempt("misuse of the command line")
 
 
