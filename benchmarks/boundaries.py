@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from benchmarks.origin import embedded, origin
 from ctta import DSS
 from ctta.data.dataset import Data
 from ctta.data.datasets import open_stream
 from ctta.data.protocols import KINDS
 from ctta.models import embedded_model
-from ctta.running.environment import environment
 from ctta.running.runner import evaluate
 
 OUT = Path("results/boundaries")
@@ -69,11 +69,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=OUT, help=f"path of the table without its suffix (default: {OUT})")
     given = parser.parse_args()
     about = {
-        "command": f"python -m benchmarks.boundaries --seeds {given.seeds}",
+        **origin(embedded(), range(given.seeds)),
         "method": {"method": "dss", "preset": "cifar10", **SETTINGS},
         "data": {"dataset": "embedded", "domains": "paper", "severity": 5, "batch": BATCH},
         "protocols": {name: {"images": images, **fields} for name, (images, fields) in PROTOCOLS.items()},
-        "environment": environment(),
     }
     given.out.with_suffix(".json").write_text(json.dumps(about, indent=1) + "\n")
     with given.out.with_suffix(".csv").open("w", newline="") as file:

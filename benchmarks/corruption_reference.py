@@ -15,9 +15,8 @@ from __future__ import annotations
 
 import argparse
 import csv
-import datetime
 import json
-import platform
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ import scipy
 from numpy.typing import NDArray
 from PIL import Image
 
+from benchmarks.origin import origin
 from ctta.data.corruptions import NAMES, PRESETS, SEVERITIES, corrupt
 
 SEEDS = 10
@@ -110,17 +110,10 @@ def main() -> None:
         writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
+    reference = (arguments.data / "corruption_reference.json").read_bytes()
     stamp = {
-        "command": "python -m benchmarks.corruption_reference --data ../shared/data",
-        "date": datetime.date.today().isoformat(),
-        "seeds": SEEDS,
-        "versions": {
-            "python": platform.python_version(),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-            "pillow": PIL.__version__,
-        },
-        "machine": platform.machine(),
+        **origin({"reference": sha256(reference).hexdigest()[:16]}, range(SEEDS)),
+        "versions": {"scipy": scipy.__version__, "pillow": PIL.__version__},
     }
     arguments.out.with_suffix(".json").write_text(json.dumps(stamp, indent=2) + "\n")
     apart = [row for row in rows if row["within"] == "no"]

@@ -27,9 +27,9 @@ from benchmarks.methods import (
     random_model,
     reference_subject,
 )
+from benchmarks.origin import origin
 from ctta import DSS
 from ctta.core.execution import FAST
-from ctta.running.environment import environment
 from ctta.running.memory import keep_freed
 
 RESULTS = Path("results")
@@ -133,7 +133,7 @@ def main(*, batch: int = 200, out: Path = OUT, curves: tuple[Curve, ...] = CURVE
         console.print(show(curve.title, list(found[curve.title])))
     if found:
         out.mkdir(parents=True, exist_ok=True)
-        document = {"environment": environment(), "batch": batch, "curves": found}
+        document = {**origin({"weights": "random"}), "batch": batch, "curves": found}
         (out / "lean_curve.json").write_text(json.dumps(document, indent=1) + "\n")
         paths = draw(found, out)
         console.print(f"Written: {', '.join(str(path) for path in (out / 'lean_curve.json', *paths))}")

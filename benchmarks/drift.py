@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.origin import embedded, origin
 from ctta.core import drift
 from ctta.core.drift import Detector
 from ctta.data.corruptions import SEVERITIES
@@ -33,7 +34,6 @@ from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import KINDS, Drift
 from ctta.data.stream import Batch, Stream
-from ctta.running.environment import environment
 
 OUT = Path("results/drift.json")
 WINDOW = 3  # batches
@@ -204,12 +204,11 @@ def main() -> None:
     rows = [row for suite in SUITES for row in measure(suite, given.cache)]
     constants = {name: getattr(drift, name) for name in ("LIMIT", "RATE", "FEW", "MEMORY")}
     about = {
-        "command": "python -m benchmarks.drift",
+        **origin(embedded(), sorted({suite.get("seed", 0) for suite in SUITES.values()})),
         "suites": SUITES,
         "window": WINDOW,
         "constants": constants,
         "notes": NOTES,
-        "environment": environment(),
     }
     written = ",\n  ".join(json.dumps(row) for row in rows)
     head = json.dumps(about, indent=1)[:-2]

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.origin import embedded, origin
 from ctta import TENT, Guard
 from ctta.data.corruptions import EXTRA
 from ctta.data.dataset import CLEAN, Data
@@ -58,13 +59,14 @@ def main() -> None:
     logging.getLogger("ctta").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = json.loads(given.out.read_text())["streams"] if given.out.exists() else []
+    about = origin(embedded(), range(given.streams))
     with TemporaryDirectory() as cache:
         for seed in range(len(rows), given.streams):
             rows.append(run(seed, cache))
             healthy = [row for row in rows if row["error"] <= row["source"] + 1]
             alarms = sum(any(kind in ("roll-back", "frozen") for _, kind in row["events"]) for row in healthy)
             summary = {"healthy": len(healthy), "alarms": alarms, "batch": BATCH, "batches": BATCHES}
-            given.out.write_text(json.dumps({**summary, "streams": rows}, indent=1) + "\n")
+            given.out.write_text(json.dumps({**about, **summary, "streams": rows}, indent=1) + "\n")
             print(rows[-1], flush=True)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import ctta
+from benchmarks.origin import embedded, origin
 from benchmarks.timing import medians
 from ctta import Guard
 from ctta.core.adapter import Adapter
@@ -54,7 +55,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     given = parser.parse_args()
     rows = [measure(method, given.batch, given.rounds) for method in given.methods]
-    given.out.write_text(json.dumps(rows, indent=1) + "\n")
+    given.out.write_text(json.dumps({**origin(embedded()), "rows": rows}, indent=1) + "\n")
     for row in rows:
         print(f"{row['method']}: {row['ratio']:.2f} of a step without the guard, batch {row['batch']}")
 

@@ -33,6 +33,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.harm import protocol
+from benchmarks.origin import add_origin, hashes, origin, origins
 from ctta import TENT, Guard
 from ctta.core import health
 from ctta.core.losses import entropy, masked_mean
@@ -404,7 +405,7 @@ def write_table(work: Work, out: Path) -> None:
         line |= {"error": round(error([row], "wrong"), 1), "reference": round(error([row], "reference"), 1)}
         line |= {} if row["acts"] else {"batches": len(row["n"]), "harm_begins": onset(row)}
     about = {
-        "command": "python -m benchmarks.guard_rules EXPERIMENT --work rules.jsonl, then --table results/guard_rules",
+        "runs": origins(work.path),
         "stream": {"images": IMAGES, "domains": DOMAINS, "batch": BATCH, "severity": 5},
     }
     text = ",\n ".join(json.dumps(line) for line in streams)
@@ -430,8 +431,10 @@ def main(arguments: list[str] | None = None) -> None:
         data = {**values["data"], "domains": list(domains), "images": IMAGES, "batch": BATCH}
         made = experiments.make({"data": data, "model": values["model"], "methods": ["source"]}, given.experiment.stem)
         suites[name] = made.data
-    todo = list(cases(made.name, *given.seeds))
-    print("all is there" if fill(work, made.model.load(), suites, todo, given.rules, until) else "more is left to run")
+    todo, model = list(cases(made.name, *given.seeds)), made.model.load()
+    seeds = sorted({case.seed for case in todo})
+    add_origin(given.work, {"network": made.name, **origin(hashes(made.data, model), seeds)})
+    print("all is there" if fill(work, model, suites, todo, given.rules, until) else "more is left to run")
     return None
 
 

@@ -26,6 +26,7 @@ import torch
 from scipy.stats import beta
 from torch import nn
 
+from benchmarks.origin import add_origin, hashes, origin
 from ctta import METHODS, Guard
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS, open_stream
@@ -180,6 +181,7 @@ def main() -> None:
         sections = {"data": {**kept, **data, **fixed}, "model": model, "methods": ["source"]}
         made = experiments.make(sections, given.network or given.experiment.stem)
         network = made.model.load()
+        add_origin(given.out, {"network": made.name, **origin(hashes(made.data, network), given.seeds)})
         known = {tuple(row[name] for name in Cell.__dataclass_fields__) for row in finished(given.out)}
         for cell in drawn(list(cells(made.name, given)), given.sample):
             if tuple(asdict(cell).values()) not in known:

@@ -35,13 +35,13 @@ from torch import Tensor, nn
 
 from benchmarks import memory
 from benchmarks.cost_chart import draw_chart
+from benchmarks.origin import origin
 from benchmarks.reference_cotta import ReferenceCoTTA
 from ctta import METHODS, Adapter, Execution
 from ctta.core.execution import FAST
 from ctta.core.teacher import MeanTeacher
 from ctta.core.views import default_views
 from ctta.models import MODELS
-from ctta.running.environment import environment
 from ctta.running.memory import PeakMemory, keep_freed
 
 OUT = Path("runs/bench/bench.json")
@@ -434,8 +434,10 @@ def main(*, quick: bool = False, rounds: int | None = None, out: Path = OUT, err
     console.print(memory.show(held))
 
     waiting = {"OMP_WAIT_POLICY": os.environ.get("OMP_WAIT_POLICY"), "freed memory": "kept"}
+    made = origin({"weights": "random"})
+    made["environment"] |= waiting
     document = {
-        "environment": environment() | waiting,
+        **made,
         "quick": quick,
         "goals": found,
         "settings": results,

@@ -26,13 +26,13 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from benchmarks.methods import REFERENCE
+from benchmarks.origin import hashes, origin
 from benchmarks.reference_cotta import ReferenceCoTTA
 from ctta import METHODS, Adapter
 from ctta.data.datasets import open_stream
 from ctta.data.stream import Batch
 from ctta.experiments import experiment
 from ctta.experiments.build import make_adapter
-from ctta.running.environment import environment
 from ctta.running.memory import keep_freed
 
 PLAIN = "plain pass"
@@ -141,7 +141,7 @@ def main(arguments: list[str] | None = None) -> None:
     console.print(show(f"{found.name}, batch {found.data.batch}, {found.data.images} images per domain", rows))
     if given.out:
         document: dict[str, Any] = {
-            "environment": environment(),
+            **origin(hashes(found.data, found.model.load())),
             "experiment": found.name,
             "images": found.data.images,
             "batch": found.data.batch,

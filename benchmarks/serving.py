@@ -38,6 +38,7 @@ import torch
 
 import ctta
 from benchmarks import other_servers
+from benchmarks.origin import embedded, origin
 from benchmarks.timing import medians
 from ctta.client import ServiceError
 from ctta.data.dataset import Data
@@ -305,7 +306,7 @@ def main() -> None:
     for name in given.parts:
         measured = PARTS[name](given.minutes) if name == "soak" else PARTS[name]()
         held = json.loads(given.out.read_text()) if given.out.exists() else {}
-        given.out.write_text(json.dumps({**held, name: measured}, indent=1) + "\n")
+        given.out.write_text(json.dumps({**held, name: {**origin(embedded()), **measured}}, indent=1) + "\n")
         print(name, json.dumps(measured, indent=1), flush=True)
 
 

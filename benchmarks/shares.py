@@ -22,6 +22,7 @@ from rich.progress import track
 from rich.table import Table
 from torch import Tensor, nn
 
+from benchmarks.origin import add_origin, hashes, origin
 from ctta import DSS
 from ctta.core.teacher import confidence_weight, mean_confidence
 from ctta.data.datasets import open_stream
@@ -89,6 +90,7 @@ def main(arguments: list[str] | None = None) -> None:
     console.print(table)
     if given.out:
         head = ["stream", "rule", "views", *by_domain, "mean"]
+        add_origin(given.out, {"stream": given.name, **origin(hashes(found.data, found.model.load()))})
         new = not given.out.exists()
         with given.out.open("a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([head, *rows] if new else rows)

@@ -27,6 +27,7 @@ from torchvision import transforms
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms import functional as tv
 
+from benchmarks.origin import hashes, origin
 from benchmarks.reference_cotta import ReferenceCoTTA, with_batch_statistics
 from benchmarks.reference_views import KINDS, NOISE, ViewParameters, draw_parameters
 from ctta import CoTTA
@@ -34,7 +35,6 @@ from ctta.base.randomness import Randomness
 from ctta.core.views import ImageViews, images
 from ctta.data.datasets import open_stream
 from ctta.experiments import experiment
-from ctta.running.environment import environment
 
 THEIRS, OURS = "torchvision", "ours"
 View = Callable[[Tensor, ViewParameters], Tensor]
@@ -199,8 +199,7 @@ def main(arguments: list[str] | None = None) -> None:
             result = {"same draws": same_draws(batches[: given.same], network)}
             result["own draws"] = own_draws(batches, network, given.draws)
     print(result)
-    about = {"setting": {**vars(given), "experiment": str(given.experiment), "out": str(given.out)}}
-    given.out.write_text(json.dumps({**about, "environment": environment(), **result}, indent=1) + "\n")
+    given.out.write_text(json.dumps({**origin(hashes(found.data, model)), **result}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

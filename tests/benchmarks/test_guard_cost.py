@@ -15,7 +15,8 @@ def test_rows(tmp_path, monkeypatch, capsys):
         "sys.argv", ["guard_cost", "--methods", "tent", "--batch", "8", "--rounds", "1", "--out", str(out)]
     )
     guard_cost.main()
-    (row,) = json.loads(out.read_text())
+    written = json.loads(out.read_text())
+    (row,) = written["rows"]
     assert row["method"] == "tent"
     assert row["ratio"] > 0
     assert "of a step without the guard" in capsys.readouterr().out
