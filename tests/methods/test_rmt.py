@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 import math
+from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
 from ctta import RMT, InputError, StateError
+from ctta.base import own_code
 from ctta.core.contrast import contrastive_loss, draw_projector, make_projector, nearest
 from ctta.core.losses import self_training
 from ctta.methods.rmt import class_means
@@ -139,3 +141,37 @@ def test_source_data_that_cannot_be_used():
     with pytest.raises(InputError, match="there were no source data"):
         adapter.prepare([])
     assert not adapter.prepared
+
+
+def test_the_benchmarks_rmt_warms_up_and_replays():
+    place = f"{Path(__file__).parents[2] / 'experiments/rmt_replay.py'}:RMTReplay"
+    network, steps = make_network("image_bn"), 250
+    adapter = own_code.load(place)(network, preset="cifar10", views=identity_views, ema=0.9, contrast=0.0)
+    student, teacher = with_batch_statistics(network), with_batch_statistics(network)
+    optimizer = torch.optim.Adam(student.parameters(), 1e-3)
+
+    def follow():
+        with torch.no_grad():
+            for old, new in zip(teacher.parameters(), student.parameters(), strict=True):
+                old.copy_(0.9 * old + 0.1 * new)
+
+    adapter.prepare(source())
+    for number, (x, _) in enumerate(source(), start=1):
+        optimizer.param_groups[0]["lr"] = 1e-3 * number / steps
+        z, t = student(x), teacher(x).detach()
+        optimizer.zero_grad()
+        ((cross_entropies(t, z) + cross_entropies(z, t)) / 2).mean().backward()
+        optimizer.step()
+        follow()
+    optimizer.param_groups[0]["lr"] = 1e-3
+    for number, x in enumerate(make_batch("image_bn", 6, seed) for seed in range(5)):
+        z, t = student(x), teacher(x).detach()
+        shown, label = source()[number % 3]
+        loss = (cross_entropies(t, z) + cross_entropies(z, t)).mean() / 2 + F.cross_entropy(student(shown), label)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        follow()
+        step = adapter.step(x)
+        torch.testing.assert_close(step.info["loss"], loss.detach(), atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(step.logits, (z + t).detach(), atol=1e-4, rtol=1e-3)
