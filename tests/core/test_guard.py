@@ -189,6 +189,10 @@ def test_what_is_blank():
         "white and black with the noise of a sensor; a scene without contrast; a scene that is all noise"
     )
     assert not inputs.is_blank(seen[1][None], pixels=False).any(), "what is faint is known of pixels only"
+    saturated = torch.full((2, 3, 300, 300), 1000.0)
+    saturated[1, :, 7, 7] = 999.0
+    for dtype in (torch.float32, torch.bfloat16):
+        assert inputs.is_blank(saturated.to(dtype), pixels=False).tolist() == [True, dtype == torch.bfloat16]
     points = torch.rand(3, 7, 3)
     points[0], points[1] = points[0, :1], points[1, :, :1]  # one point; points on the diagonal
     assert inputs.is_blank(points).tolist() == [True, False, False]

@@ -11,6 +11,7 @@ from ctta.base.errors import InputError, ModelError
 from ctta.core.views import Views
 
 FAINT, RELATED = 0.05, 0.2  # standard deviation, and correlation of neighbouring pixels, below which an image is noise
+ROUNDING = 0.01  # of the mean square: float32 tells no smaller variance of a large image by two sums
 SLACK = 1e-3  # how far a pixel may lie outside [0, 1] (resizing and float rounding overshoot), and a sum beside 1
 
 
@@ -123,10 +124,25 @@ def is_blank(x: Tensor, *, pixels: bool = True) -> Tensor:
         x = x.transpose(1, 2)
     if x.dim() < 3 or x[0, 0].numel() < 2:
         return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+    flat = _is_flat(x)
+    blank = torch.zeros_like(flat)
+    blank[flat] = _is_noise_or_constant(x[flat], pixels=pixels and x.dim() == 4)
+    return blank
+
+
+def _is_flat(x: Tensor) -> Tensor:
+    """Which samples vary so little that they may be blank, (N,), found in one reading of the batch."""
+    values = x.flatten(2)
+    square = torch.linalg.vector_norm(values, dim=2, dtype=torch.float32).square().mean(1) / values.shape[2]
+    variance = square - values.mean(2, dtype=torch.float32).square().mean(1)
+    return variance < FAINT**2 + ROUNDING * square
+
+
+def _is_noise_or_constant(x: Tensor, *, pixels: bool) -> Tensor:
     values = x.flatten(2)
     constant = (values == values[:, :, :1]).flatten(1).all(1)
-    if x.dim() != 4 or not pixels:
+    if not pixels:
         return constant
     own = x - x.mean((2, 3), keepdim=True)
     power, related = own.square().sum((1, 2, 3)), (own[..., 1:] * own[..., :-1]).sum((1, 2, 3))
-    return constant | (power < FAINT**2 * x[0].numel()) & (related < RELATED * power)
+    return constant | (power < FAINT**2 * values.shape[1:].numel()) & (related < RELATED * power)
