@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import ctta
 from ctta import DSS, TENT, InputError, ModelError, Source, StateError
+from ctta.testing.contract import flat_state, same
 from ctta.testing.networks import CLASSES, ImageBN, make_batch, make_network
 
 X = make_batch("image_bn", 4, 0)
@@ -26,6 +28,22 @@ def test_create_by_name():
 def test_a_model_without_norm_layers(method):
     with pytest.raises(ModelError, match="has none"):
         ctta.create(method, nn.Sequential(nn.Flatten(), nn.Linear(768, 5)))
+
+
+@pytest.mark.parametrize("method", ["tent", "dss"])
+def test_what_follows_a_step_is_part_of_its_batch(method):
+    adapter = ctta.create(method, make_network("image_bn"))
+    adapter.step(X)
+    before, wanted = flat_state(adapter.state_dict()), adapter.predict(X)
+    with pytest.raises(ZeroDivisionError):
+        adapter.step(X, then=lambda step: 1 / 0)
+    assert same(before, flat_state(adapter.state_dict()))
+    assert torch.equal(adapter.predict(X), wanted)
+    seen = []
+    step = adapter.step(X, then=lambda step: seen.append((step, adapter.batches)) or replace(step, logits=-step.logits))
+    ((first, batches),) = seen
+    assert batches == adapter.batches == 2
+    assert torch.equal(step.logits, -first.logits)
 
 
 class Answers(nn.Module):

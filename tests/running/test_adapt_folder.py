@@ -238,6 +238,21 @@ def test_the_table_grows_batch_by_batch(tmp_path, model, photos):
         drain(plan_adaptation(model, photos), tmp_path / "p.csv")
 
 
+def test_what_ended_before_its_first_prediction_is_not_in_the_way(tmp_path, model, photos, monkeypatch):
+    out, run = tmp_path / "p.csv", tmp_path / "run"
+    with monkeypatch.context() as broken:
+        broken.setattr(METHODS["tent"], "adapt", lambda self, x: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            drain(plan_adaptation(model, photos, method="tent"), out, run, command="ctta adapt")
+    for _ in range(2):
+        drain(plan_adaptation(model, photos, method="tent"), out, run, command="ctta adapt")
+        assert len(rows(out)) == 10
+        with pytest.raises(StateError, match=r"p\.csv and .*run\.json would be overwritten"):
+            drain(plan_adaptation(model, photos, method="tent"), out, run, command="ctta adapt")
+        out.unlink()
+        run.joinpath("tent-s0.jsonl").write_bytes(b"")
+
+
 def test_the_run_folder_knows_no_errors(tmp_path, model, photos):
     plan = plan_adaptation(model, photos, method="source", batch=5)
     for force in (False, True):
@@ -402,7 +417,7 @@ def test_a_state_that_does_not_fit_is_refused_and_stays_as_it_was(tmp_path, mode
 
 def test_a_run_that_learns_nothing_writes_no_state(tmp_path, model, photos):
     state = tmp_path / "state.safetensors"
-    (tmp_path / "out.csv").touch()
+    (tmp_path / "out.csv").write_text("file\n")
     with pytest.raises(StateError, match="overwritten"):
         list(plan_adaptation(model, photos, state=state, method="tent").run(tmp_path / "out.csv"))
     assert not state.exists()

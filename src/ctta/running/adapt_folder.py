@@ -253,8 +253,9 @@ class AdaptationPlan:
             raise StateError(f"{path} cannot be used. {error}") from error
 
     def _run(self, out: Path, folder: RunFolder | None, force: bool, command: str) -> Iterator[AdaptationSummary]:
-        taken = [path for path in (out, folder and folder.path / "run.json") if path and path.exists() and not force]
-        if taken:
+        begun = {out: [out], **({folder.path / "run.json": folder.path.glob("*.jsonl")} if folder else {})}
+        taken = [path for path, files in begun.items() if any(file.exists() and file.stat().st_size for file in files)]
+        if taken and not force:
             names = " and ".join(map(str, taken))
             raise StateError(f"{names} would be overwritten. Use --force, or give another name.")
         summary, began = AdaptationSummary(len(self.samples), guarded=self.cell.guard), time.perf_counter()
