@@ -17,6 +17,7 @@ from ctta.core import guard_state, health, inputs
 from ctta.core.guard_state import Snapshot
 from ctta.core.statistics import STREAM_BUFFERS
 from ctta.testing.contract import flat_state, same
+from ctta.testing.device import pretended, waits
 from ctta.testing.networks import make_batch, make_network
 
 X = make_batch("image_bn", 16, 0)
@@ -180,22 +181,22 @@ def test_what_is_blank():
     x = torch.rand(4, 3, 5, 5)
     x[0], x[1, 0], x[2] = 0, 0.5, torch.tensor([0.1, 0.2, 0.3])[:, None, None]
     x[3, 0, 0, 0] = torch.nan
-    assert inputs.is_blank(x).tolist() == [True, False, True, False]
-    assert not inputs.is_blank(torch.ones(2, 3, 1, 1)).any(), "one value per channel is all that such a sample has"
-    assert not inputs.is_blank(torch.ones(2, 3)).any()
+    assert inputs.blank_samples(x).tolist() == [True, False, True, False]
+    assert inputs.blank_samples(torch.ones(2, 3, 1, 1)) is None, "one value per channel is all that such a sample has"
+    assert inputs.blank_samples(torch.ones(2, 3)) is None
     noise, ramp = torch.randn(3, 32, 32), torch.linspace(-1, 1, 32).expand(3, 32, 32)
     seen = [1 - 0.01 * noise.abs(), 0.04 * noise.abs(), 0.5 + 0.02 * ramp + 0.01 * noise, 0.5 + 0.2 * noise]
-    assert inputs.is_blank(torch.stack(seen).clamp(0, 1)).tolist() == [True, True, False, False], (
+    assert inputs.blank_samples(torch.stack(seen).clamp(0, 1)).tolist() == [True, True, False, False], (
         "white and black with the noise of a sensor; a scene without contrast; a scene that is all noise"
     )
-    assert not inputs.is_blank(seen[1][None], pixels=False).any(), "what is faint is known of pixels only"
+    assert inputs.blank_samples(seen[1][None], pixels=False) is None, "what is faint is known of pixels only"
     saturated = torch.full((2, 3, 300, 300), 1000.0)
     saturated[1, :, 7, 7] = 999.0
     for dtype in (torch.float32, torch.bfloat16):
-        assert inputs.is_blank(saturated.to(dtype), pixels=False).tolist() == [True, dtype == torch.bfloat16]
+        assert inputs.blank_samples(saturated.to(dtype), pixels=False).tolist() == [True, dtype == torch.bfloat16]
     points = torch.rand(3, 7, 3)
     points[0], points[1] = points[0, :1], points[1, :, :1]  # one point; points on the diagonal
-    assert inputs.is_blank(points).tolist() == [True, False, False]
+    assert inputs.blank_samples(points).tolist() == [True, False, False]
 
 
 @pytest.mark.parametrize("heard", [0.0, 0.5, 1.0])
@@ -580,3 +581,19 @@ def test_versions_of_modules_reach_the_adapter(monkeypatch):
     monkeypatch.setattr(type(guard.adapter), "load_state_dict", lambda self, found, **_: seen.append(found._metadata))
     Guard(TENT(make_network("image_bn"))).load_state_dict(state)
     assert seen == [dict(guard.adapter.state_dict()._metadata)]
+
+
+@pytest.mark.parametrize("method", [TENT, Sift])
+def test_how_often_a_guarded_batch_waits_for_the_device(method):
+    """To know whether it is blank, valid and learned well; if compared, whether all is finite, and what it says."""
+    with pretended() as device:
+        guard = trusting(Guard(method(make_network("image_bn").to(device), statistics="auto", seed=0)))
+        guard.step(make_batch("image_bn", 32, 0).to(device))  # by which the settings are chosen
+        for number in range(1, 14):
+            x = make_batch("image_bn", 32, number).to(device)
+            heard = guard.state.heard > 0
+            waits.clear()
+            guard.step(x)
+            compared = number < guards.FIRST or number % guard.every == 0
+            assert len(waits) == (5 if compared else 3 + heard), f"batch {number} waited for the device: {waits}"
+    assert guard.verdict == "healthy"

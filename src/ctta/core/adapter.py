@@ -223,12 +223,12 @@ class Adapter(Processing):
                 self.drift.accept(seen)
             self.skipped += self._batch.skipped
             self.batches += 1
-            expected = own = None
+            expected = self._reference_logits(x, follow=True) if reference else None
+            same = expected if norms.keeps_source(self.source_model) else None
+            own = None if not source else self._source_logits(x) if same is None else same
+            check_logits(*(logits for logits in (expected, own) if logits is not None))
             if reference:
-                expected = self._reference_logits(x, follow=True)
-            if source:
-                same = expected if norms.keeps_source(self.source_model) else None
-                own = check_logits(self._source_logits(x)) if same is None else same
+                self._commit_reference()
             step = replace(self._complete(step, seen), reference=expected, source=own)
             step = replace(step, logits=self.correct(step.logits)) if corrected else step
             return step if then is None else then(step)
@@ -237,7 +237,8 @@ class Adapter(Processing):
     def predict(self, x: Tensor, *, corrected: bool = True) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
         with self.passing(x) as x:
-            logits = check_logits(self.logits(x))
+            logits = self.logits(x)
+            check_logits(logits)
             return self.correct(logits) if corrected else logits
 
     @in_turn
@@ -245,7 +246,9 @@ class Adapter(Processing):
         """The prediction of the unadapted model, with the source's own statistics."""
         with self._scope(x) as x:
             self._read(x)
-            return check_logits(self._source_logits(x))
+            logits = self._source_logits(x)
+            check_logits(logits)
+            return logits
 
     @in_turn
     def reference(self, x: Tensor, *, follow: bool = False) -> Tensor:
@@ -254,15 +257,21 @@ class Adapter(Processing):
         `follow`: statistics that follow the stream take in this batch; else nothing changes.
         """
         with self.passing(x) as x:
-            return self._reference_logits(x, follow=follow)
+            logits = self._reference_logits(x, follow=follow)
+            check_logits(logits)
+            if follow:
+                self._commit_reference()
+            return logits
 
     def _reference_logits(self, x: Tensor, *, follow: bool) -> Tensor:
         if follow and not self.whole_batches:  # they follow the samples that the method has chosen
             norms.take_averages(self.source_model, self.network)
-        logits = check_logits(self.expected(x))
-        if follow and self.whole_batches and self._networks:  # without any, it is what predicts, and has followed
+        return self.expected(x)
+
+    def _commit_reference(self) -> None:
+        """Let statistics of the reference that follow the stream take in what it has seen."""
+        if self.whole_batches and self._networks:  # without any, it is what predicts, and has followed
             norms.commit_statistics(self.source_model)
-        return logits
 
     @adapts_in_turn
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:

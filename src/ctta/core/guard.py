@@ -80,7 +80,7 @@ class Guard(GuardMemory):
     @adapts_in_turn
     def step(self, x: Tensor) -> Step:
         """Predict, adapt, and report what happened; take back what does harm."""
-        if not (blank := self._blank(x)).any():
+        if (blank := self._blank(x)) is None:
             return self._step(x)
         unadapted = self.adapter.source(x[blank])
         if blank.all():
@@ -109,10 +109,10 @@ class Guard(GuardMemory):
                 )
                 self._note(Event(self.adapter.batches, "blank", words))
 
-    def _blank(self, x: Tensor) -> Tensor:
+    def _blank(self, x: Tensor) -> Tensor | None:
         """Which samples are blank: they tell nothing of a domain, so the unadapted model answers for them."""
         inputs.check_form(x, *self.adapter.placement)
-        return inputs.is_blank(x, pixels=self.adapter.inputs == "auto")
+        return inputs.blank_samples(x, pixels=self.adapter.inputs == "auto")
 
     def _step(self, x: Tensor) -> Step:
         """`step` for samples that are not blank."""
@@ -177,7 +177,7 @@ class Guard(GuardMemory):
     @in_turn
     def predict(self, x: Tensor) -> Tensor:
         """The prediction with the current weights. Nothing is learned, no state changes."""
-        if not (blank := self._blank(x)).any():
+        if (blank := self._blank(x)) is None:
             return self._predict(x)
         unadapted = self.adapter.source(x[blank])
         return unadapted if blank.all() else filled(blank, self._predict(x[~blank]), unadapted)

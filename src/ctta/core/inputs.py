@@ -97,16 +97,16 @@ def check_values(low: float, high: float, wanted: tuple[float, float] | None, vi
         )
 
 
-def check_logits(logits: Tensor) -> Tensor:
-    """Refuse answers that are not finite; gives back those that are."""
-    bad = int((~logits.isfinite()).any(1).sum())
-    if bad:
-        raise ModelError(
-            f"The model answers NaN or infinity for {bad} of {len(logits)} samples, though the batch is finite. "
-            "Nothing was learned from it. Look for a division by zero or an overflow in the model; float16 overflows "
-            "at 65504. To rule out a class, give its logit a large negative value such as -1e4, not -inf."
-        )
-    return logits
+def check_logits(*predictions: Tensor) -> None:
+    """Refuse answers of a model to a batch that are not finite."""
+    bad = [(~logits.isfinite()).any(1).sum() for logits in predictions]
+    for logits, count in zip(predictions, torch.stack(bad).tolist() if bad else [], strict=True):
+        if count:
+            raise ModelError(
+                f"The model answers NaN or infinity for {count} of {len(logits)} samples, though the batch is finite. "
+                "Nothing was learned from it. Look for a division by zero or an overflow in the model; float16 "
+                "overflows at 65504. To rule out a class, give its logit a large negative value such as -1e4, not -inf."
+            )
 
 
 def are_probabilities(logits: Tensor) -> Tensor:
@@ -114,8 +114,8 @@ def are_probabilities(logits: Tensor) -> Tensor:
     return (logits.min() >= 0) & ((logits.sum(1, dtype=torch.float32) - 1).abs().max() < SLACK)
 
 
-def is_blank(x: Tensor, *, pixels: bool = True) -> Tensor:
-    """Which samples of a batch (N, C, ...) show nothing, as those of a dead sensor, (N,).
+def blank_samples(x: Tensor, *, pixels: bool = True) -> Tensor | None:
+    """Which samples of a batch (N, C, ...) show nothing, as those of a dead sensor, (N,); None if all show something.
 
     They are of one value per channel, or images of `pixels` in [0, 1] that vary little, with neighbours that have
     nothing to do with each other: noise. Point clouds, (N, P, 3), are blank if all points are the same.
@@ -123,17 +123,20 @@ def is_blank(x: Tensor, *, pixels: bool = True) -> Tensor:
     if x.dim() == 3 and x.shape[2] == 3:
         x = x.transpose(1, 2)
     if x.dim() < 3 or x[0, 0].numel() < 2:
-        return torch.zeros(len(x), dtype=torch.bool, device=x.device)
+        return None
     flat = _is_flat(x)
+    if not flat.any():  # of an ordinary batch nothing else is read on the host
+        return None
     blank = torch.zeros_like(flat)
     blank[flat] = _is_noise_or_constant(x[flat], pixels=pixels and x.dim() == 4)
-    return blank
+    return blank if blank.any() else None
 
 
 def _is_flat(x: Tensor) -> Tensor:
     """Which samples vary so little that they may be blank, (N,), found in one reading of the batch."""
     values = x.flatten(2)
-    square = torch.linalg.vector_norm(values, dim=2, dtype=torch.float32).square().mean(1) / values.shape[2]
+    norm: Tensor = torch.linalg.vector_norm(values, dim=2, dtype=torch.float32)
+    square = norm.square().mean(1) / values.shape[2]
     variance = square - values.mean(2, dtype=torch.float32).square().mean(1)
     return variance < FAINT**2 + ROUNDING * square
 
