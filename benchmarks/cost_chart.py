@@ -32,11 +32,16 @@ def points(rows: list[dict[str, Any]], errors: Path) -> dict[str, tuple[float, f
     return {label: (costs[label], error) for label, error in found.items() if error is not None}
 
 
-def draw_chart(result: Mapping[str, Any], errors: Path, folder: Path) -> list[Path]:
+def draw_chart(result: Mapping[str, Any], errors: Path, path: Path) -> list[Path]:
     """Draw the chart as SVG and PNG; lower left is better. Methods far above the others are named, not drawn."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     canvas, axes = FigureCanvasAgg(figure), figure.add_subplot()
-    times_axis(axes)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.set_xlabel("time per batch, in plain forward passes")
+    axes.grid(alpha=0.3)
     found = sorted(points(result["rows"], errors).items(), key=lambda item: item[1])
     limit = FAR * median(error for _, (_, error) in found)
     near = [item for item in found if item[1][1] <= limit]
@@ -48,26 +53,11 @@ def draw_chart(result: Mapping[str, Any], errors: Path, folder: Path) -> list[Pa
     axes.set_title(f"{result['title']}, batch {result['shape'][0]}; errors: {errors.name}", fontsize=10)
     axes.margins(x=0.2, y=0.2)
     place_labels(axes, canvas, dict(near))
-    return save(figure, folder, "cost_error")
-
-
-def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Save a figure as SVG and PNG; the same figure gives the same files."""
-    paths = [folder / f"{name}.svg", folder / f"{name}.png"]
-    with rc_context({"svg.hashsalt": name}):
+    paths = [path.with_suffix(".svg"), path.with_suffix(".png")]
+    with rc_context({"svg.hashsalt": path.stem}):  # the same figure gives the same files
         figure.savefig(paths[0], metadata={"Date": None})
     figure.savefig(paths[1], dpi=150)
     return paths
-
-
-def times_axis(axes: Axes) -> None:
-    """Make the horizontal axis a logarithmic one of times, with plain numbers."""
-    axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    axes.xaxis.set_major_formatter("{x:g}")
-    axes.xaxis.set_minor_formatter(NullFormatter())
-    axes.set_xlabel("time per batch, in plain forward passes")
-    axes.grid(alpha=0.3)
 
 
 def place_labels(axes: Axes, canvas: FigureCanvasAgg, where: Mapping[str, tuple[float, float]]) -> None:

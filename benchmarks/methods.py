@@ -445,7 +445,7 @@ def main(*, quick: bool = False, rounds: int | None = None, out: Path = OUT, err
     }
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(document, indent=1) + "\n")
-    charts = draw_chart(results[0], errors or ERRORS, out.parent) if errors or ERRORS.is_file() else []
+    charts = draw_chart(results[0], errors or ERRORS, out) if errors or ERRORS.is_file() else []
     console.print(f"Written: {', '.join(str(path) for path in (out, *charts))}")
     if quick:
         console.print("This was a quick run with small batches and few augmentations. Its numbers mean little.")

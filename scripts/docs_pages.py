@@ -287,7 +287,7 @@ def on_files(files: Any, config: Any) -> Any:
 
     for place, text in pages().items():
         files.append(File.generated(config, place, content=text))
-    for path in [*(ROOT / "results").glob("*.*"), *(ROOT / "experiments").rglob("*.yaml")]:
+    for path in [*(ROOT / "results").rglob("*.*"), *(ROOT / "experiments").rglob("*.yaml")]:
         if path.suffix != ".md":
             files.append(File.generated(config, path.relative_to(ROOT).as_posix(), abs_src_path=str(path)))
     return files

@@ -19,11 +19,11 @@ def test_chart_pairs_labels_and_is_written(tmp_path):
         methods.REFERENCE: (85.0, 25.5),
     }
     result = {"title": "ResNet-20", "shape": [200], "rows": rows}
-    paths = draw_chart(result, table, tmp_path)
-    assert [path.name for path in paths] == ["cost_error.svg", "cost_error.png"]
+    paths = draw_chart(result, table, tmp_path / "bench.json")
+    assert [path.name for path in paths] == ["bench.svg", "bench.png"]
     drawn = [path.read_bytes() for path in paths]
     assert drawn[0].decode().count("<!-- DSS, lean -->") == 1
-    assert [path.read_bytes() for path in draw_chart(result, table, tmp_path)] == drawn, (
+    assert [path.read_bytes() for path in draw_chart(result, table, tmp_path / "bench.json")] == drawn, (
         "the same figure gives the same files"
     )
 
