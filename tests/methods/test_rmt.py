@@ -143,8 +143,9 @@ def test_source_data_that_cannot_be_used():
     assert not adapter.prepared
 
 
-def test_the_benchmarks_rmt_warms_up_and_replays():
-    place = f"{Path(__file__).parents[2] / 'experiments/rmt_replay.py'}:RMTReplay"
+@pytest.mark.parametrize(("name", "replayed"), [("RMTWarmUp", 0.0), ("RMTReplay", 1.0)])
+def test_the_released_rmt_warms_up_and_replays(name, replayed):
+    place = f"{Path(__file__).parents[2] / 'experiments/rmt_replay.py'}:{name}"
     network, steps = make_network("image_bn"), 250
     adapter = own_code.load(place)(network, preset="cifar10", views=identity_views, ema=0.9, contrast=0.0)
     student, teacher = with_batch_statistics(network), with_batch_statistics(network)
@@ -167,7 +168,8 @@ def test_the_benchmarks_rmt_warms_up_and_replays():
     for number, x in enumerate(make_batch("image_bn", 6, seed) for seed in range(5)):
         z, t = student(x), teacher(x).detach()
         shown, label = source()[number % 3]
-        loss = (cross_entropies(t, z) + cross_entropies(z, t)).mean() / 2 + F.cross_entropy(student(shown), label)
+        loss = (cross_entropies(t, z) + cross_entropies(z, t)).mean() / 2
+        loss = loss + replayed * F.cross_entropy(student(shown), label)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
