@@ -25,6 +25,7 @@ from ctta.core.undo import Before, all_finite
 log = logging.getLogger("ctta")
 
 FEW = 16  # samples, below which batch statistics say little about a domain
+TOO_FEW = 4  # samples, below which auto statistics hardly leave those of the source
 
 
 @dataclass(frozen=True)
@@ -162,17 +163,27 @@ class Processing(MethodTools):
         label, first = step.logits.argmax(1), step.logits if self._batch.first is None else self._batch.first
         found = [step.logits.isfinite().all(), learned, (label == label[0]).all(), are_probabilities(first)]
         answers, state, one, probabilities = torch.stack(found).tolist()
-        self._advise(len(x), one, probabilities)
+        self._advise(x, one, probabilities)
         return step, answers, state
 
-    def _advise(self, n: int, one_class: bool, probabilities: bool) -> None:
-        """Warn, once each, of a model without logits, and of batches for which batch statistics are wrong."""
+    def _advise(self, x: Tensor, one_class: bool, probabilities: bool) -> None:
+        """Warn, once each, of a model without logits, and of batches that are too small or of one class."""
+        n = len(x)
         if probabilities and self.batches == 0 and "probabilities" not in self._warned:
             self._warned.add("probabilities")
             log.warning(
                 "%s: the model gives probabilities instead of logits: none is below 0, and those of a sample sum up to "
                 "1. Taken for logits they look unsure, and learning from them does harm. Leave out its last softmax.",
                 self.name,
+            )
+        if n < TOO_FEW and norms.is_auto(self.source_model) and self.follows_batch(x) and "few" not in self._warned:
+            self._warned.add("few")
+            log.warning(
+                "%s: batches of %d say too little about a domain to adapt to it. If the stream can wait, collect %d "
+                "samples or more per batch.",
+                self.name,
+                n,
+                FEW,
             )
         if not norms.uses_batch(self.network):
             return
