@@ -217,3 +217,10 @@ def test_other_content_is_another_experiment_and_another_place_is_not(tmp_path):
     save_file(model.state_dict(), tmp_path / "there" / "other.safetensors")
     with pytest.raises(StateError, match=r"files\.weights was '\w{16}', is '\w{16}'"):
         run(moved, tmp_path / "run")
+
+
+def test_a_row_that_is_made_source_free_needs_no_source_data():
+    data, source = ({"dataset": "embedded", "images": 100, "first": first} for first in (0, 9000))
+    methods = [{"method": "rmt", "source_free": True, "name": "without"}, {"method": "rmt", "name": "with"}]
+    made = experiments.make({"data": data, "source": source, "model": {"name": "embedded"}, "methods": methods})
+    assert [cell.traits["source"] for cell in made.cells((1, 3, 32, 32))] == ["none", "statistics"]

@@ -56,7 +56,7 @@ class Method:
         kind = find(self.method)
         preset = kind.preset_name(self.preset or PAPER, shape)
         config = kind.config_type.make({**kind.preset_fields(preset), **self.fields}).asdict()
-        cell, traits = f"{_slug(self.name)}-s{seed}", asdict(kind.traits)
+        cell, traits = f"{_slug(self.name)}-s{seed}", {**asdict(kind.traits), "source": kind.source_for(config)}
         return Cell(cell, self.method, self.name, seed, preset, config, traits, self.guard)
 
 
