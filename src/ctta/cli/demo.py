@@ -17,14 +17,14 @@ EXAMPLES = "Examples:  ctta demo --out runs/demo    ctta demo --clouds"
 
 def command(
     out: Out = None,
-    clouds: Annotated[bool, Option("--clouds", help="Use point clouds instead of images (one minute).")] = False,
+    clouds: Annotated[bool, Option("--clouds", help="Point clouds instead of images (one minute).")] = False,
     fresh: Annotated[bool, Option("--fresh", help="Delete an earlier run in the folder first.")] = False,
     change: Set = None,
     device: Device = None,
     quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare what we recommend with four others on fifteen corruptions: tables and a page in two minutes."""
+    """Compare methods on fifteen corruptions of data that come with the package: tables and a page in two minutes."""
     name = "demo_clouds" if clouds else "demo"
     out = out or Path("runs") / name
     if fresh and (out / "run.json").exists():

@@ -118,7 +118,7 @@ def _presets(kind: Any) -> Iterator[str]:
     """What the presets of a method set, and which is taken if none is named."""
     from ctta.core.settings import default_variant
 
-    yield "Presets, as published; if none is named, the shape of the input decides:"
+    yield "Presets; if none is named, the shape of the input decides:"
     yield from (f"  {name}: {_told(fields)}" for name, fields in kind.presets.items())
     default = default_variant(kind.variants)
     yield f"Variants, over any preset; {default} if none is named, in experiments paper:"
