@@ -33,7 +33,7 @@ from ctta.data.corruptions import SEVERITIES
 from ctta.data.dataset import CLEAN, Data
 from ctta.data.datasets import DATASETS, open_stream
 from ctta.data.protocols import KINDS, Drift
-from ctta.data.stream import Batch, Stream
+from ctta.data.stream import Batch, Domain, Stream
 
 OUT = Path("results/drift.json")
 WINDOW = 3  # batches
@@ -65,22 +65,6 @@ NOTES = (
     "change five times before the next one, and alarms there count as false. Nothing was chosen on point clouds.",
 )
 Tables = Mapping[tuple[str, int], tuple[NDArray[np.float32], NDArray[np.int64]]]  # signals and labels of a domain
-
-
-@dataclass(frozen=True)
-class Signals:
-    """A domain of signals instead of images."""
-
-    name: str
-    severity: int
-    values: NDArray[np.float32]
-    labels: NDArray[np.int64]
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def load(self, rows: NDArray[np.int64]) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        return self.values[rows], self.labels[rows]
 
 
 @dataclass(frozen=True)
@@ -132,7 +116,9 @@ def arranged(tables: Tables, data: Data, kind: str, fields: Mapping[str, Any]) -
     """Arrange signals by a protocol."""
 
     def opened(settings: Data, pairs: tuple[tuple[str, int], ...]) -> Stream:
-        return Stream(tuple(Signals(*pair, *tables[pair]) for pair in pairs), settings.batch)
+        return Stream(
+            tuple(Domain(*pair, tables[pair][1], tables[pair][0].__getitem__) for pair in pairs), settings.batch
+        )
 
     dataset = replace(DATASETS[data.dataset], open=opened)
     return KINDS[kind].make({"kind": kind, **fields}).arrange(dataset, data)

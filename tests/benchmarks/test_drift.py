@@ -1,0 +1,30 @@
+"""Delay, misses and false alarms of the drift detector, in numbers, and a run on few samples."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+from benchmarks import drift
+
+
+def test_a_score_in_numbers():
+    found = [False, True, False, True, False, False, True, False]  # domains start at batches 3 and 5
+    score = drift.score([3, 5], found, window=2)
+    assert score.row() == {"batches": 8, "boundaries": 2, "found": 2, "mean_delay": 0.5, "false_alarms": 1}
+    assert (score + score).row()["mean_delay"] == 0.5
+
+
+def test_every_protocol_is_measured(tmp_path, monkeypatch):
+    few = {"dataset": "embedded", "domains": ["fog", "contrast"], "images": 20}
+    monkeypatch.setattr(drift, "SUITES", {"few": few})
+    monkeypatch.setattr(drift, "BATCHES", (10,))
+    monkeypatch.setattr(sys, "argv", ["drift", "--out", str(tmp_path / "drift.json")])
+    drift.main()
+    document = json.loads((tmp_path / "drift.json").read_text())
+    rows = {row["protocol"]: row for row in document["rows"]}
+    assert rows.keys() == {*drift.PROTOCOLS, "drift"}
+    assert rows["continual"]["boundaries"] == rows["continual"]["streams"]
+    assert document["files"].keys() == {"data", "weights"}
+    assert document["command"].startswith("python ")
+    assert all(row["found"] <= row["boundaries"] or row["protocol"] == "drift" for row in document["rows"])
