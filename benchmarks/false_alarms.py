@@ -59,12 +59,12 @@ def main() -> None:
     logging.getLogger("ctta").setLevel(logging.ERROR)
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = json.loads(given.out.read_text())["streams"] if given.out.exists() else []
-    about = origin(embedded(), range(given.streams))
     with TemporaryDirectory() as cache:
         for seed in range(len(rows), given.streams):
             rows.append(run(seed, cache))
             healthy = [row for row in rows if row["error"] <= row["source"] + 1]
             alarms = sum(any(kind in ("roll-back", "frozen") for _, kind in row["events"]) for row in healthy)
+            about = origin(embedded(), [row["seed"] for row in rows])
             summary = {"healthy": len(healthy), "alarms": alarms, "batch": BATCH, "batches": BATCHES}
             given.out.write_text(json.dumps({**about, **summary, "streams": rows}, indent=1) + "\n")
             print(rows[-1], flush=True)
