@@ -11,7 +11,10 @@ MODEL = (
     "embedded, a name from `ctta list models`, timm:NAME, torchvision:NAME, hf:NAME, or file.py:function, "
     "whose code is run."
 )
-DEVICE = "cpu, cuda, cuda:1, mps, or auto: CUDA, else MPS, else the CPU. Default: auto, or that of the YAML file, if there is one."
+DEVICE = (
+    "cpu, cuda, cuda:1, mps, or auto: CUDA, else MPS, else the CPU. Default: auto, or that of the YAML file, if there "
+    "is one."
+)
 Out = Annotated[Path | None, Option("--out", "-o", help="Run folder: records, tables, page. Default: runs/NAME.")]
 Device = Annotated[str | None, Option("--device", help=DEVICE)]
 Set = Annotated[list[str] | None, Option("--set", metavar="SECTION.FIELD=VALUE", help=CHANGE)]
