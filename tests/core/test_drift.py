@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import math
 
+import numpy as np
 import pytest
 import torch
 
 import ctta
-from benchmarks.drift import Score, Signals, score, true_starts
+from benchmarks.drift import Score, score, true_starts
 from ctta.core import drift
 from ctta.core.drift import Detector
-from ctta.data.stream import Stream
+from ctta.data.stream import Domain, Stream
 from ctta.experiments.experiment import make as make_experiment
 from ctta.records.run_folder import RunFolder
 from ctta.testing.contract import CHECKS, Case, flat_state, predictions, same
@@ -260,7 +261,7 @@ def test_delay_misses_and_false_alarms_are_counted():
 
 
 def test_a_boundary_is_where_something_changes():
-    domains = [Signals(name, 5, torch.zeros(size, 5).numpy(), torch.zeros(size).long().numpy()) for name, size in PARTS]
+    domains = [Domain(name, 5, np.zeros(size, np.int64), np.zeros((size, 5)).__getitem__) for name, size in PARTS]
     assert true_starts(Stream(tuple(domains), batch=10)) == [3, 5]
 
 
