@@ -1,4 +1,4 @@
-"""Delay, misses and false alarms of the drift detector: a run on few samples. What is counted: tests/core/test_drift.py."""
+"""The drift detector, measured on few samples. What is counted, in numbers: tests/core/test_drift.py."""
 
 from __future__ import annotations
 
