@@ -4,9 +4,22 @@ from __future__ import annotations
 
 import csv
 import json
+import logging
 import sys
 
+import pytest
+import torch
+
 from benchmarks import boundaries, false_alarms
+
+
+@pytest.fixture(autouse=True)
+def of_the_process():
+    """A benchmark has a process of its own, and changes what is global in it."""
+    level, threads = logging.getLogger("ctta").level, torch.get_num_threads()
+    yield
+    logging.getLogger("ctta").setLevel(level)
+    torch.set_num_threads(threads)
 
 
 def test_false_alarms_go_on_where_they_were(tmp_path, monkeypatch):
