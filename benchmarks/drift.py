@@ -116,9 +116,9 @@ def arranged(tables: Tables, data: Data, kind: str, fields: Mapping[str, Any]) -
     """Arrange signals by a protocol."""
 
     def opened(settings: Data, pairs: tuple[tuple[str, int], ...]) -> Stream:
-        return Stream(
-            tuple(Domain(*pair, tables[pair][1], tables[pair][0].__getitem__) for pair in pairs), settings.batch
-        )
+        held = [(pair, *tables[pair]) for pair in pairs]
+        domains = (Domain(*pair, labels, signals.__getitem__) for pair, signals, labels in held)
+        return Stream(tuple(domains), settings.batch)
 
     dataset = replace(DATASETS[data.dataset], open=opened)
     return KINDS[kind].make({"kind": kind, **fields}).arrange(dataset, data)

@@ -1,6 +1,6 @@
 """Do no harm: the error of adapters on hostile streams, beside that of the model they were given.
 
-`python -m benchmarks.harm EXPERIMENT --set data.path=... --out results/harm.jsonl` takes data and model from an
+`python -m benchmarks.harm EXPERIMENT --set data.path=... --out results/harm_matrix.jsonl` takes data and model from an
 experiment file. It runs every order x batch size x method x way of guarding, appends one line per cell as it comes, and
 skips the cells that are there, so it can be stopped and goes on. Lines do not say how many images there are per domain:
 another number needs another file. All cells of all networks take days; `--sample 50` runs 50 of a network's cells,
