@@ -271,7 +271,7 @@ class Adapter(Processing):
     def _commit_reference(self) -> None:
         """Let statistics of the reference that follow the stream take in what it has seen."""
         if self.whole_batches and self._networks:  # without any, it is what predicts, and has followed
-            norms.commit_statistics(self.source_model)
+            self._commit(self.source_model)
 
     @adapts_in_turn
     def prepare(self, source: Iterable[tuple[Tensor, Tensor]]) -> None:
@@ -301,6 +301,8 @@ class Adapter(Processing):
     def restore_source(self) -> None:
         """Weights, statistics and optimiser go back to the source; counters and what the method has learned go on."""
         norms.restart_statistics(self.source_model)
+        if norms.is_auto(self.source_model):
+            self.stream_recent.zero_()
         for network in self._networks:
             pairs = zip(network.parameters(), self.source_model.parameters(), strict=True)
             moved = [(own, source) for own, source in pairs if not self._before.untouched(own)]
@@ -380,6 +382,11 @@ class Adapter(Processing):
         self._forward = Forward(self.execution, self.classes)
         weight = config.batch_weight if isinstance(config, Normalization) else 1.0
         norms.install_statistics(self.source_model, self.statistics, weight)
+        if norms.is_auto(self.source_model):
+            device, dtype = self.placement
+            self.register_buffer(norms.RECENT, torch.zeros(2 + self.classes, device=device, dtype=dtype))
+        else:
+            self._buffers.pop(norms.RECENT, None)
         self.build()
         self._initial = [tensor.clone() for tensor in self._own_tensors()]
         self._share_with_source()

@@ -14,18 +14,17 @@ from torch import Tensor, nn
 
 from ctta.base.errors import StateError
 from ctta.base.randomness import Randomness
-from ctta.core import optim
+from ctta.core import networks, optim
 from ctta.core import statistics as norms
 from ctta.core.drift import Inspection
 from ctta.core.inputs import are_probabilities, check_form, check_logits, check_values, value_range
-from ctta.core.shares import NOTHING, believe, probes
+from ctta.core.shares import NOTHING, believe, beside, predictions, probes
 from ctta.core.tools import CurrentBatch, MethodTools
 from ctta.core.undo import Before, all_finite
 
 log = logging.getLogger("ctta")
 
 FEW = 16  # samples, below which batch statistics say little about a domain
-TOO_FEW = 4  # samples, below which auto statistics hardly leave those of the source
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class Processing(MethodTools):
     inputs: Literal["auto", "any"]
     whole_batches: ClassVar[bool]
     skipped: Tensor
+    stream_recent: Tensor  # what the source model predicts for the recent images, for auto statistics
     _warned: set[str]  # what has been told
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Processing(MethodTools):
     def _attempt(self, x: Tensor) -> tuple[Step, bool, bool]:
         """The method's step, whether its answers are finite, and whether all that it learned is."""
         step = self.adapt(x)
-        norms.commit_statistics(self)
+        self._commit(self)
         learned = torch.stack([self._batch.finite, *all_finite(self._before.changed())]).all()
         label, first = step.logits.argmax(1), step.logits if self._batch.first is None else self._batch.first
         found = [step.logits.isfinite().all(), learned, (label == label[0]).all(), are_probabilities(first)]
@@ -175,15 +175,6 @@ class Processing(MethodTools):
                 "%s: the model gives probabilities instead of logits: none is below 0, and those of a sample sum up to "
                 "1. Taken for logits they look unsure, and learning from them does harm. Leave out its last softmax.",
                 self.name,
-            )
-        if n < TOO_FEW and norms.is_auto(self.source_model) and self.follows_batch(x) and "few" not in self._warned:
-            self._warned.add("few")
-            log.warning(
-                "%s: batches of %d say too little about a domain to adapt to it. If the stream can wait, collect %d "
-                "samples or more per batch.",
-                self.name,
-                n,
-                FEW,
             )
         if not norms.uses_batch(self.network):
             return
@@ -205,6 +196,13 @@ class Processing(MethodTools):
                 n,
                 self.batches,
             )
+
+    def _commit(self, module: nn.Module) -> None:
+        """Let statistics of these networks that follow the stream take in what they have seen of this batch."""
+        norms.commit_statistics(module)
+        if self._batch.predicted is not None:
+            networks.overwrite([self.stream_recent], [self._batch.predicted])
+            self._batch.predicted = None
 
     def expected(self, x: Tensor) -> Tensor:
         """The logits of the source's weights under the statistics that the method works with, once per batch."""
@@ -239,10 +237,12 @@ class Processing(MethodTools):
         if x.dim() < 4:
             norms.expect(self, NOTHING)
         else:
+            recent = beside(self.stream_recent, len(x))
             for part in probes(x):
                 logits = self.run(self.source_model, part)
                 if found := norms.excesses(self.source_model):
-                    norms.expect(self, believe(logits, found, len(x)))
+                    self._batch.predicted = predictions(logits.detach()) + recent
+                    norms.expect(self, believe(self._batch.predicted, found, len(x) + recent[0]))
             if self._networks and self.whole_batches:
                 self.expected(x)
                 norms.keep_corrections(self.source_model)

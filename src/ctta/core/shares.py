@@ -34,8 +34,12 @@ of likeness 1: on a clean stream they are the source's own predictions. What the
     likeness    of the predictions, and its distance from 1 / N divided by 1 + (evidence / STRONG)^4: far from the
                 source, predictions become the same whatever the classes are, and the source's statistics are wrong
 
-Of a large batch the second half is predicted under what the first half gave. That is one pass more per batch. Nothing
-is remembered from batch to batch, so no stream can spoil the shares.
+Of a large batch the second half is predicted under what the first half gave. That is one pass more per batch.
+
+A batch of fewer than WINDOW images is too small for all this, so the recent images count too, as far as the window has
+room for them: their statistics and predictions are kept as sums, of which each batch takes over a part. N is then the
+number of images in the window, and single images of one domain are predicted as a small batch is. Nothing else is
+remembered from batch to batch, so no stream can spoil the shares for long.
 
 The source's statistics belong to the source's weights. Weights that have learned give other activations, so the shares
 are found in the source network alone, in one pass more, and what they come to is carried over to other weights
@@ -49,7 +53,7 @@ For the source's weights that changes nothing. A pass of other samples than the 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import torch
@@ -58,6 +62,7 @@ from torch import Tensor
 CLASS_PART = 0.95  # of how images differ in a layer, the part that their classes explain, at most
 DOUBT, CLEAR, STRONG = 2.0, 0.4, 3.0  # in units of the spread, see above
 AT_HOME = 0.9 * DOUBT  # with more doubt than this there is no sign that the domain has shifted
+WINDOW = 8  # images: of smaller batches, the recent ones count too
 LARGE = 32  # images, of which a half is enough to see whether they are alike
 PRIOR_MEAN, PRIOR_SQUARE = 0.1, 0.3  # the spreads before any image is seen; they count as one image
 # The largest spreads and shift of a channel, so that one that was nearly constant in the source data is not everything.
@@ -108,24 +113,35 @@ def probes(x: Tensor) -> list[Tensor]:
     return [x] if len(x) < LARGE else [x[::2], x[1::2]]
 
 
-def believe(logits: Tensor, excesses: list[Tensor], n: int) -> Belief:
-    """What predictions of a batch of n images, and the excess in each layer, say about it."""
+def beside(recent: Tensor, n: int) -> Tensor:
+    """What sums over the recent images still count beside a batch of n: a window holds so many in all."""
+    return recent * (max(0, WINDOW - n) / recent[0].clamp(min=WINDOW))
+
+
+def believe(predicted: Tensor, excesses: list[Tensor], n: Tensor | float) -> Belief:
+    """What predictions (see `predictions`) of n images, and the excess in each layer, say about them."""
     evidence = torch.stack(excesses).float().quantile(0.9)
-    alike = 1 / n + (likeness(logits) - 1 / n).clamp(min=0) / (1 + (evidence / STRONG) ** 4)
+    alike = 1 / n + (likeness(predicted) - 1 / n).clamp(min=0) / (1 + (evidence / STRONG) ** 4)
     return Belief(alike, DOUBT / (1 + (evidence / CLEAR).square()))
 
 
-def likeness(logits: Tensor) -> Tensor:
+def predictions(logits: Tensor) -> Tensor:
+    """Sums over images, (2 + C,): their number, the squares of their probabilities, and the probabilities."""
+    probabilities = logits.softmax(1)
+    each = [torch.ones_like(probabilities[:, :1]), probabilities.square().sum(1, keepdim=True), probabilities]
+    return torch.cat(each, 1).sum(0)
+
+
+def likeness(predicted: Tensor) -> Tensor:
     """The probability that two images are of one class, beyond chance; 0-d.
 
     Sum of squares of the mean prediction, over that of the single ones: predictions that are unsure tell nothing about
     classes, and images with the same unsure prediction count as alike.
     """
-    probabilities = logits.softmax(1)
-    n, classes = probabilities.shape
-    same = probabilities.mean(0).square().sum() / probabilities.square().sum(1).mean()
-    chance = 1 / max(classes, 2)
-    return ((same - chance) / (1 - chance)).clamp(1 / n, 1)
+    n, squares, probabilities = predicted[0], predicted[1], predicted[2:]
+    same = probabilities.square().sum() / (squares * n)
+    chance = 1 / max(len(probabilities), 2)
+    return ((same - chance) / (1 - chance)).clamp(1 / n, torch.ones_like(n))
 
 
 def share(shift: Tensor, spread: Tensor, belief: Belief) -> tuple[Tensor, Tensor]:
@@ -135,35 +151,72 @@ def share(shift: Tensor, spread: Tensor, belief: Belief) -> tuple[Tensor, Tensor
     return excess / (shift / spread + belief.doubt), excess
 
 
-def spread(values: Tensor, prior: float, widest: float) -> Tensor:
-    """The variance over images of their own values (N, C), averaged over channels; the prior counts as one image."""
-    return (values.var(0, correction=0) + prior / len(values)).clamp(max=widest).mean()
+@dataclass(frozen=True)
+class Gathered:
+    """What images are in a layer, each in units of the source's statistics: its mean m, its mean square s."""
+
+    rows: Tensor  # (5, C): sums over images of 1, m, m^2, s, s^2
+    samples: int  # of these images are in the batch; the others are recent ones
+    mean: Tensor  # (C,): the source's
+    variance: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, x: Tensor, mean: Tensor, variance: Tensor, eps: float) -> Gathered:
+        """The images of a layer's input, (N, C, ...)."""
+        own_mean, own_variance = moments(x, tuple(range(2, x.dim())))
+        means = (own_mean - mean) / (variance + eps).sqrt()
+        squares = own_variance / (variance + eps) + means.square()
+        parts = torch.stack([torch.ones_like(means), means, means.square(), squares, squares.square()])
+        return cls(parts.sum(1), len(x), mean, variance, eps)
+
+    def with_recent(self, rows: Tensor) -> Gathered:
+        """With recent images beside them, as far as there is room."""
+        return replace(self, rows=self.rows + beside(rows, self.samples))
+
+    def statistics(self) -> tuple[Tensor, Tensor]:
+        """Mean and variance of all images together, (C,) each."""
+        _, means, _, squares, _ = self.averages
+        scale = self.variance + self.eps
+        return self.mean + means * scale.sqrt(), (squares - means.square()).clamp(min=0) * scale
+
+    def spreads(self) -> tuple[Tensor, Tensor]:
+        """How much images differ in their means, and in their mean squares; 0-d each."""
+        _, means, of_means, squares, of_squares = self.averages
+        return (
+            (of_means - means.square() + PRIOR_MEAN / self.rows[0]).clamp(0, WIDEST_MEAN).mean(),
+            (of_squares - squares.square() + PRIOR_SQUARE / self.rows[0]).clamp(0, WIDEST_SQUARE).mean(),
+        )
+
+    @property
+    def averages(self) -> Tensor:
+        return self.rows / self.rows[0]
 
 
 class Blended(NamedTuple):
-    """Statistics between the source's own and the batch's."""
+    """Statistics between the source's own and those of the images."""
 
     mean: Tensor
     variance: Tensor
     excess: Tensor  # 0-d
     correction: Correction | None  # None: the source's own, whatever the weights are
 
+    @classmethod
+    def source(cls, mean: Tensor, variance: Tensor) -> Blended:
+        """Nothing of the images'."""
+        return cls(mean, variance, mean.new_zeros(()), None)
 
-def blend(x: Tensor, mean: Tensor, variance: Tensor, eps: float, belief: Belief) -> Blended:
-    """Statistics for a layer's input (N, C, ...) in the source network, from the source's own."""
-    if x[0, 0].numel() == 1:
-        return Blended(mean, variance, mean.new_zeros(()), None)
-    image_mean, image_variance = moments(x, tuple(range(2, x.dim())))
-    batch_mean = image_mean.mean(0)
-    batch_variance = (image_variance + (image_mean - batch_mean).square()).mean(0)
-    log_source, log_batch = (variance + eps).log(), (batch_variance + eps).log()
+
+def blend(images: Gathered, belief: Belief) -> Blended:
+    """Statistics for a layer of the source network."""
+    (own_mean, own_variance), mean, variance, eps = images.statistics(), images.mean, images.variance, images.eps
+    log_source, log_own = (variance + eps).log(), (own_variance + eps).log()
     with torch.no_grad():
-        means = (image_mean - mean) / (variance + eps).sqrt()
-        squares = image_variance / (variance + eps) + means.square()
-        shift = means.mean(0).square().clamp(max=LARGEST_SHIFT).mean()
-        mean_share, of_mean = share(shift, spread(means, PRIOR_MEAN, WIDEST_MEAN), belief)
-        shift = ((batch_variance - variance) / (variance + eps)).square().clamp(max=LARGEST_SHIFT).mean()
-        variance_share, of_variance = share(shift, spread(squares, PRIOR_SQUARE, WIDEST_SQUARE), belief)
-    blended = mean.lerp(batch_mean, mean_share), log_source.lerp(log_batch, variance_share).exp() - eps
-    correction = Correction.between((batch_mean, batch_variance), blended, eps, len(x))
-    return Blended(*blended, of_mean.maximum(of_variance), correction)
+        of_means, of_squares = images.spreads()
+        shift = ((own_mean - mean).square() / (variance + eps)).clamp(max=LARGEST_SHIFT).mean()
+        mean_share, mean_excess = share(shift, of_means, belief)
+        shift = ((own_variance - variance) / (variance + eps)).square().clamp(max=LARGEST_SHIFT).mean()
+        variance_share, variance_excess = share(shift, of_squares, belief)
+    blended = mean.lerp(own_mean, mean_share), log_source.lerp(log_own, variance_share).exp() - eps
+    correction = Correction.between((own_mean, own_variance), blended, eps, images.samples)
+    return Blended(*blended, mean_excess.maximum(variance_excess), correction)

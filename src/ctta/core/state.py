@@ -19,7 +19,7 @@ from ctta.core import optim
 from ctta.core.drift import Detector
 from ctta.core.saving import Savable
 from ctta.core.settings import SampleShape
-from ctta.core.statistics import STREAM_BUFFERS
+from ctta.core.statistics import RECENT, STREAM_BUFFERS
 from ctta.core.turns import Turns, in_turn
 from ctta.core.undo import Before
 
@@ -40,8 +40,9 @@ def _checking() -> Iterator[None]:
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     """The shapes of the source model; those of what else a method holds go by its settings, compared later."""
-    source = "source_model."
-    return {name: getattr(value, "shape", None) if name.startswith(source) else None for name, value in state.items()}
+    source, by_statistics = "source_model.", (*STREAM_BUFFERS, RECENT)
+    kept = {name: value for name, value in state.items() if not name.endswith(by_statistics)}
+    return {name: getattr(value, "shape", None) if name.startswith(source) else None for name, value in kept.items()}
 
 
 class AdapterState(Savable, ABC):
@@ -230,6 +231,7 @@ class AdapterState(Savable, ABC):
         yield from self._changing()
         yield from (pair for pair in self.named_buffers() if pair[0].startswith(DRIFT))
         yield from (pair for pair in self.named_buffers(recurse=False) if pair[0] == "skipped")
+        yield from (pair for pair in self.named_buffers() if pair[0].endswith(RECENT))
 
     def _changing(self) -> Iterator[tuple[str, Tensor]]:
         """All tensors that a method changes along the stream, by name, but for the optimiser's.
@@ -240,7 +242,8 @@ class AdapterState(Savable, ABC):
         followed = (pair for pair in self.named_buffers() if pair[0].startswith("source_model."))
         yield from (pair for pair in followed if pair[0].endswith(STREAM_BUFFERS))
         yield from ((name, value) for name, value in self.named_parameters() if not name.startswith(frozen))
-        yield from ((name, value) for name, value in self.named_buffers() if not name.startswith(frozen))
+        own = (pair for pair in self.named_buffers() if not pair[0].startswith(frozen))
+        yield from (pair for pair in own if not pair[0].endswith(RECENT))
 
     def train(self, mode: bool = True) -> Self:
         """Does nothing: modes are the method's business, whoever calls `train()` or `eval()` outside."""

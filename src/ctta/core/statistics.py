@@ -8,7 +8,8 @@ robust    RoTTA's: that average with its step, 0.05, and without a limit to what
           with the mean of its passes
 instance  NOTE's: the source's, corrected per sample and channel where its own are too far away to be chance; in NOTE
           the source's also follow its memory
-auto      mixed, each layer by how far the batch's shift exceeds what its images and their classes explain, see `shares`
+auto      mixed, each layer by how far the batch's shift exceeds what its images and their classes explain; beside a
+          small batch the recent images count too, see `shares`
 average   for methods with running or robust statistics: the average as it is, whatever the batch is
 """
 
@@ -37,6 +38,7 @@ MOST_DEVIATIONS, WIDEST = 3.0, 9.0
 ROBUST_STEP = 0.05  # RoTTA's alpha
 CHANCE = 4.0  # NOTE's k: deviations of the statistics of an instance that are taken for chance
 STREAM_BUFFERS = ("stream_mean", "stream_var")  # names of the average along the stream, in a layer
+RECENT = "stream_recent"  # and of what auto statistics know of the recent images
 
 
 class StreamStatistics:
@@ -57,6 +59,7 @@ class StreamStatistics:
         self.blended: shares.Blended | None = None  # in the last pass, for auto statistics
         self.origin: StreamStatistics | None = None  # that of the same layer in the source network, if this is another
         self.correction: shares.Correction | None = None  # of this batch's statistics, in the source network
+        self.gathered: Tensor | None = None  # the recent images and this batch's, in its first pass
 
     def __call__(
         self, layer: _BatchNorm, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -76,10 +79,16 @@ class StreamStatistics:
         source_mean, source_var = _source(layer)
         others = (0, *range(2, x.dim()))
         if self.kind == "auto":
+            if x[0, 0].numel() == 1:
+                self.blended = shares.Blended.source(source_mean, source_var)
+                return self.blended.mean, self.blended.variance
+            images = shares.Gathered.of(x, source_mean, source_var, layer.eps).with_recent(_recent(layer))
+            if self.gathered is None:
+                self.gathered = images.rows.detach()
             correction = self.origin.correction if self.origin else None
             if correction is not None and correction.samples == len(x):
-                return correction.of(*shares.moments(x, others), layer.eps)
-            self.blended = shares.blend(x, source_mean, source_var, layer.eps, self.belief)
+                return correction.of(*images.statistics(), layer.eps)
+            self.blended = shares.blend(images, self.belief)
             return self.blended.mean, self.blended.variance
         if self.kind == "instance":
             return instance_statistics(x, source_mean, source_var, layer.eps)
@@ -102,7 +111,10 @@ class StreamStatistics:
         return ROBUST_STEP if self.kind == "robust" else self.weight
 
     def commit(self, layer: _BatchNorm) -> None:
-        """Let the average follow what this batch's passes saw."""
+        """Let what follows the stream take in what this batch's passes saw."""
+        if self.gathered is not None:
+            _recent(layer).copy_(self.gathered)
+            self.gathered = None
         if self.seen:
             means, variances = (torch.stack(values).mean(0) for values in zip(*self.seen, strict=True))
             average, spread = _stream(layer)
@@ -149,6 +161,8 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
             mean, variance = _source(layer)
             for name, start in zip(STREAM_BUFFERS, (mean, variance), strict=True):
                 layer.register_buffer(name, start.clone())
+        if kind == "auto":
+            layer.register_buffer(RECENT, _source(layer)[0].new_zeros(5, len(_source(layer)[0])))
     use_statistics(module, kind)
 
 
@@ -208,14 +222,14 @@ def discard_statistics(module: nn.Module) -> None:
     for layer in _batch_norms(module):
         if hook := _hook(layer):
             hook.seen.clear()
-            hook.belief, hook.blended, hook.correction = shares.CAUTIOUS, None, None
+            hook.belief, hook.blended, hook.correction, hook.gathered = shares.CAUTIOUS, None, None, None
 
 
 def expect(module: nn.Module, belief: shares.Belief) -> None:
-    """Let auto statistics know what is believed of this batch, until it is over."""
+    """Let auto statistics know what is believed of this batch, until it is over; passes before that do not count."""
     for layer in _batch_norms(module):
         if hook := _hook(layer):
-            hook.belief = belief
+            hook.belief, hook.gathered = belief, None
 
 
 def doubt(module: nn.Module) -> Tensor | None:
@@ -252,8 +266,10 @@ def take_averages(module: nn.Module, leader: nn.Module) -> None:
 
 
 def restart_statistics(module: nn.Module) -> None:
-    """Set running statistics back to the source's."""
+    """Set running statistics back to the source's, and forget the recent images."""
     for layer in _batch_norms(module):
+        if hasattr(layer, RECENT):
+            _recent(layer).zero_()
         if hasattr(layer, "stream_mean"):
             overwrite(_stream(layer), _source(layer))
 
@@ -302,7 +318,7 @@ def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
         if hook := _hook(layer):
             remove_hook(layer, hook)
             vars(layer).pop("stream")
-        for name in STREAM_BUFFERS:
+        for name in (*STREAM_BUFFERS, RECENT):
             layer._buffers.pop(name, None)
 
 
@@ -383,3 +399,9 @@ def _stream(layer: _BatchNorm) -> tuple[Tensor, Tensor]:
     assert isinstance(mean, Tensor)
     assert isinstance(variance, Tensor)
     return mean, variance
+
+
+def _recent(layer: _BatchNorm) -> Tensor:
+    recent = layer.stream_recent
+    assert isinstance(recent, Tensor)
+    return recent

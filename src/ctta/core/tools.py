@@ -35,6 +35,7 @@ class CurrentBatch:
     idle: Tensor | None = None  # whether the step was left out because there was nothing to learn
     first: Tensor | None = None  # what a network answered in the first pass
     reference: Tensor | None = None  # the source's weights predict it under the stream's statistics, if they did so
+    predicted: Tensor | None = None  # what is known of predictions for this batch and the recent images
     restored: bool = False  # whether the weights had to go back to the source's
     skipped: bool = False  # whether nothing was kept of what was learned, because it was not finite
 
