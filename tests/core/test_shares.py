@@ -310,3 +310,19 @@ def test_a_dead_sensor_breaks_nothing(value):
         learner(torch.full_like(X, value))
     assert torch.equal(adapter(X), fresh(X))
     assert learner(X).isfinite().all()
+
+
+def test_a_state_of_an_earlier_version_remembers_no_images():
+    adapter, used = (TENT(make_network("image_bn"), statistics="auto") for _ in range(2))
+    for x in make_stream("image_bn"):
+        adapter(x)
+        used(x[:3])
+    earlier = {name: value for name, value in adapter.state_dict().items() if not name.endswith(norms.RECENT)}
+    used.load_state_dict(earlier)
+    assert not any(value.any() for name, value in used.named_buffers() if name.endswith(norms.RECENT))
+    assert torch.equal(used(X), adapter(X))
+    kept = adapter.stream_state()
+    kept["tensors"] = {name: value for name, value in kept["tensors"].items() if not name.endswith(norms.RECENT)}
+    used.check_stream_state(kept)
+    used.set_stream_state(kept)
+    assert torch.equal(used.predict(X), adapter.predict(X))

@@ -119,6 +119,9 @@ class AdapterState(Savable, ABC):
             with _checking():
                 target = self._fitting(state_dict, prefix, saved)
             self.change_settings(target.preset, target.config)
+        for name, own in self.state_dict().items():
+            if name.endswith(RECENT):  # a state of an earlier version knows no recent images
+                state_dict.setdefault(f"{prefix}{name}", torch.zeros_like(own))
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def _fitting(self, state_dict: Mapping[str, Any], prefix: str, saved: Any) -> Self:
@@ -213,7 +216,7 @@ class AdapterState(Savable, ABC):
         """Refuse the state of a stream that is damaged, or that was made with another model or other settings."""
         with _checking():
             kept, own = state["tensors"], dict(self._along_streams())
-            buffers = {name for name, _ in self.named_buffers() if name in own}
+            buffers = {name for name, _ in self.named_buffers() if name in own and not name.endswith(RECENT)}
             same = type(state["batches"]) is int and state["batches"] >= 0 and buffers <= kept.keys() <= own.keys()
             if not same or len(state["moments"]) != len(self._optimizer_state()):
                 raise StateError("This state of a stream was saved by another method, or from another model.")
