@@ -280,3 +280,28 @@ def test_the_average_as_it_is_ignores_the_batch():
     torch.testing.assert_close(network(X), alone, atol=1e-5, rtol=1e-5)
     moved = 0.95 * network.bn1.running_mean + 0.05 * network.conv1(X).mean((0, 2, 3))
     torch.testing.assert_close(network.bn1.stream_mean, moved.detach())
+
+
+class CopiesItself(nn.Module):
+    """A network that says itself how it is copied: a new one takes its weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = make_network("image_bn")
+
+    def forward(self, x):
+        return self.net(x)
+
+    def __deepcopy__(self, memo):
+        other = CopiesItself()
+        other.load_state_dict(self.state_dict())
+        return other.eval()
+
+
+@pytest.mark.parametrize("kind", ["auto", "running", "mixed", "batch"])
+def test_a_network_that_copies_itself_normalises_as_any_other(kind):
+    adapter, plain = (TENT(network, statistics=kind) for network in (CopiesItself(), make_network("image_bn")))
+    for x in make_stream("image_bn"):
+        torch.testing.assert_close(adapter(x), plain(x))
+    x = make_stream("image_bn")[0]
+    torch.testing.assert_close(adapter.export(x)(x), plain.predict(x))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 
 import torch
@@ -28,11 +27,11 @@ def frozen_copy(adapter: Processing, network: nn.Module, x: Tensor | None) -> nn
                 f'With statistics="{adapter.statistics}" the network normalises each batch anew. Give a batch of what '
                 "it will meet, whose statistics are then frozen: adapter.export(x)."
             )
-        plain = copy.deepcopy(network)
+        plain = norms.copied(network)
         norms.freeze_statistics(plain)
     else:
         with adapter.passing(x) as x:
-            plain = copy.deepcopy(network)  # here, so that it knows what is known of the batch
+            plain = norms.copied(network)  # here, so that it knows what is known of the batch
             norms.freeze_statistics(plain, x)
     networks.remove_own_hooks(plain)
     return plain.to(memory_format=torch.contiguous_format).requires_grad_(False).eval()  # type: ignore[call-overload,no-any-return]

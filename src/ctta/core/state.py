@@ -19,7 +19,7 @@ from ctta.core import optim
 from ctta.core.drift import Detector
 from ctta.core.saving import Savable
 from ctta.core.settings import SampleShape
-from ctta.core.statistics import RECENT, STREAM_BUFFERS
+from ctta.core.statistics import OURS, RECENT, STREAM_BUFFERS
 from ctta.core.turns import Turns, in_turn
 from ctta.core.undo import Before
 
@@ -40,8 +40,8 @@ def _checking() -> Iterator[None]:
 
 def _shapes(state: Mapping[str, Any]) -> dict[str, Any]:
     """The shapes of the source model; those of what else a method holds go by its settings, compared later."""
-    source, by_statistics = "source_model.", (*STREAM_BUFFERS, RECENT)
-    kept = {name: value for name, value in state.items() if not name.endswith(by_statistics)}
+    source = "source_model."
+    kept = {name: value for name, value in state.items() if not name.endswith(OURS)}
     return {name: getattr(value, "shape", None) if name.startswith(source) else None for name, value in kept.items()}
 
 

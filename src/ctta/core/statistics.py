@@ -15,6 +15,7 @@ average   for methods with running or robust statistics: the average as it is, w
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -39,6 +40,7 @@ ROBUST_STEP = 0.05  # RoTTA's alpha
 CHANCE = 4.0  # NOTE's k: deviations of the statistics of an instance that are taken for chance
 STREAM_BUFFERS = ("stream_mean", "stream_var")  # names of the average along the stream, in a layer
 RECENT = "stream_recent"  # and of what auto statistics know of the recent images
+OURS = (*STREAM_BUFFERS, RECENT)
 
 
 class StreamStatistics:
@@ -154,8 +156,7 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
         # Synchronised layers would wait for other processes in training mode, so batch statistics go through the hook.
         if kind in HOOKED or (kind == "batch" and isinstance(layer, nn.SyncBatchNorm)):
             if _hook(layer) is None:
-                layer.stream = StreamStatistics(weight)  # type: ignore[assignment]
-                layer.register_forward_pre_hook(layer.stream, with_kwargs=True)  # type: ignore[arg-type]
+                _attach(layer, StreamStatistics(weight))
             layer.stream.weight = weight  # type: ignore[union-attr]
         if kind in FOLLOWING:
             mean, variance = _source(layer)
@@ -164,6 +165,26 @@ def install_statistics(module: nn.Module, kind: Statistics, weight: float) -> No
         if kind == "auto":
             layer.register_buffer(RECENT, _source(layer)[0].new_zeros(5, len(_source(layer)[0])))
     use_statistics(module, kind)
+
+
+def copied(module: nn.Module) -> nn.Module:
+    """A copy that normalises in the same way, also of a network that says itself how it is copied."""
+    layers = _batch_norms(module)
+    ours = [{name: layer._buffers.pop(name) for name in OURS if name in layer._buffers} for layer in layers]
+    try:
+        other = copy.deepcopy(module)
+    finally:
+        for layer, buffers in zip(layers, ours, strict=True):
+            layer._buffers.update(buffers)
+    for layer, twin, buffers in zip(layers, _batch_norms(other), ours, strict=True):
+        for name, buffer in buffers.items():
+            twin.register_buffer(name, None if buffer is None else buffer.detach().clone())
+        if (hook := _hook(layer)) and _hook(twin) is None:
+            same = copy.copy(hook)
+            same.seen = list(hook.seen)
+            _attach(twin, same)
+        twin.training, twin.track_running_stats = layer.training, layer.track_running_stats
+    return other
 
 
 def make_constant(module: nn.Module) -> None:
@@ -318,7 +339,7 @@ def freeze_statistics(module: nn.Module, x: Tensor | None = None) -> None:
         if hook := _hook(layer):
             remove_hook(layer, hook)
             vars(layer).pop("stream")
-        for name in (*STREAM_BUFFERS, RECENT):
+        for name in OURS:
             layer._buffers.pop(name, None)
 
 
@@ -381,6 +402,11 @@ def _normalize_groups(normalize: Callable[[Tensor], Tensor], groups: int, x: Ten
 
 def _batch_norms(module: nn.Module) -> list[_BatchNorm]:
     return [m for m in module.modules() if isinstance(m, _BatchNorm) and m.running_mean is not None]
+
+
+def _attach(layer: _BatchNorm, hook: StreamStatistics) -> None:
+    layer.stream = hook  # type: ignore[assignment]
+    layer.register_forward_pre_hook(hook, with_kwargs=True)
 
 
 def _hook(layer: _BatchNorm) -> StreamStatistics | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -56,7 +55,7 @@ class MethodTools(AdapterState):
         One for `many_passes` per batch takes the layout that the execution asks for. Sums in another order differ in
         the last digits, so the networks of methods whose numbers agree with public code stay as they were given.
         """
-        network = copy.deepcopy(self.source_model)
+        network = norms.copied(self.source_model)
         norms.follow_corrections(network, self.source_model)
         self._networks.append(network)
         if many_passes:
