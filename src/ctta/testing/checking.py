@@ -19,7 +19,7 @@ from ctta.testing.contract import CHECKS, Case
 from ctta.testing.networks import NETWORKS
 
 EASY = "easy stream"
-EMA = 0.99  # so that a teacher shows within the stream what its student has learned
+EMA = 0.99  # of every moving average, so that a teacher shows within the stream what its student has learned
 LR = 0.04  # large enough that a wrong direction shows within the stream
 # Points by which the error may exceed the source model's; those in ctta stay below, but for DeYO, MEMO and TTT-MAE.
 WORSE = 12.0
